@@ -1,0 +1,4085 @@
+/* lmc.h - v0.1.0 - lossless codec for the tensors and checkpoints of large language models
+ * SPDX-License-Identifier: MIT
+ *
+ * ABOUT
+ *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about 2/3, fp32 to about 5/6
+ *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be read without the rest.
+ *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2") refer to it.
+ *
+ * SYNOPSIS
+ *   In one C or C++ file of your program:
+ *
+ *       #define LMC_IMPLEMENTATION
+ *       #include "lmc.h"
+ *
+ *   and everywhere else just #include "lmc.h". No build flags, no other dependency than the C library.
+ *
+ * CONTRACT
+ *   Layers   1 block codec:    buffers in, buffers out; no allocation, no threads.
+ *            2 tensor codec:   arrays of any length as a row of blocks; ranges; the caller's parallel_for.
+ *            3 snapshot:       files with names, tensors and an index; callbacks or memory; allocates by LMC_REALLOC.
+ *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only on LMC_OK, unless
+ *            said otherwise; the contents of destination buffers are undefined after an error.
+ *   Bounds   Exactly [ptr, ptr + size) is read or written: no padding, no alignment is asked of the caller.
+ *   Memory   Inputs are never modified. Sizes in bytes are called size or cap, counts of elements n.
+ *   Input    Encoded input may be hostile: it is refused with a status, never trusted. LMC_OK means fully checked.
+ *   Threads  No global state but one atomically set pointer to a constant table. Different objects may be used by
+ *            different threads at once; one object by one thread at a time.
+ *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread count.
+ *   Stack    Below 16 KiB.
+ *
+ * CONTENTS (search for "== 3")
+ *   1 configuration   2 public API
+ *   -- implementation --
+ *   3 platform   4 wire constants   5 byte I/O   6 kernels   7 dispatch   8 codec stages   9 snapshots, entry points
+ */
+#ifndef LMC_H
+#define LMC_H
+
+/* == 1 configuration ================================================================================================
+ * Define before including, the same way everywhere:
+ *   LMC_STATIC           all functions are static (a private copy in each file that implements)
+ *   LMC_API              what stands before each public function; default: nothing (static with LMC_STATIC)
+ * Define with LMC_IMPLEMENTATION only:
+ *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL; default: the C library
+ *   LMC_NO_SIMD          compile the portable code only
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef LMC_API
+#ifdef LMC_STATIC
+#define LMC_API static
+#else
+#define LMC_API
+#endif
+#endif
+
+/* == 2 public API =================================================================================================== */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LMC_VERSION_MAJOR 0
+#define LMC_VERSION_MINOR 1
+#define LMC_VERSION_PATCH 0
+#define LMC_VERSION "0.1.0"
+
+/* Version of the file format that is written; the only one that is read until format 1.0. */
+#define LMC_FORMAT_MAJOR 0
+#define LMC_FORMAT_MINOR 1
+
+/* The library's version as compiled, e.g. "0.1.0": compare with LMC_VERSION to find a mixed build. */
+LMC_API const char *lmc_version(void);
+
+/* -- 2.1 status -- */
+
+/* Numbers are stable. */
+enum lmc_status {
+    LMC_OK                = 0,
+    LMC_ERR_ARGUMENT      = 1,  /* the call is wrong: NULL, contradictory or out-of-range arguments, calls out of order */
+    LMC_ERR_DST_TOO_SMALL = 2,  /* dst_cap is less than what is needed */
+    LMC_ERR_WORKSPACE     = 3,  /* ws_size is less than lmc_workspace_size() */
+    LMC_ERR_MEMORY        = 4,  /* allocation failed */
+    LMC_ERR_READ          = 5,  /* the caller's read callback failed */
+    LMC_ERR_WRITE         = 6,  /* the caller's write callback failed */
+    LMC_ERR_NOT_FOUND     = 7,  /* no such file or tensor in the snapshot */
+    LMC_ERR_LIMIT         = 8,  /* over a limit of the format or one that the caller set */
+    LMC_ERR_SIZE          = 9,  /* needs more than this machine's size_t can hold */
+    LMC_ERR_NOT_LMC       = 20, /* no LMC file: wrong magic */
+    LMC_ERR_VERSION       = 21, /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED   = 22, /* a feature that this library does not know */
+    LMC_ERR_TRUNCATED     = 23, /* the input ends early */
+    LMC_ERR_CORRUPT       = 24, /* the input breaks a rule of the format */
+    LMC_ERR_CHECKSUM      = 25, /* a checksum does not match */
+    LMC_ERR_BASE_MISSING  = 30, /* reserved: a delta without its base */
+    LMC_ERR_BASE_WRONG    = 31  /* reserved: a base that is not the one the delta was made against */
+};
+
+/* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
+LMC_API const char *lmc_status_name(enum lmc_status status);
+/* One line for a user: what happened and what to do. Never NULL. */
+LMC_API const char *lmc_status_text(enum lmc_status status);
+
+/* -- 2.2 dtypes -- */
+
+/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind. Numbers are stable. */
+enum lmc_dtype {
+    LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
+    LMC_BOOL = 1, LMC_F4 = 2, LMC_F6_E2M3 = 3, LMC_F6_E3M2 = 4, LMC_U8 = 5, LMC_I8 = 6,
+    LMC_F8_E5M2 = 7, LMC_F8_E4M3 = 8, LMC_F8_E8M0 = 9, LMC_F8_E4M3FNUZ = 10, LMC_F8_E5M2FNUZ = 11,
+    LMC_I16 = 12, LMC_U16 = 13, LMC_F16 = 14, LMC_BF16 = 15,
+    LMC_I32 = 16, LMC_U32 = 17, LMC_F32 = 18,
+    LMC_C64 = 19, LMC_F64 = 20, LMC_I64 = 21, LMC_U64 = 22
+};
+#define LMC_DTYPE_COUNT 23
+
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
+/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as bytes. */
+LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes; 1 for LMC_AUTO. */
+LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
+
+/* -- 2.3 parallel_for of the caller -- */
+
+/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and no two tasks at the
+ * same time with the same worker. */
+typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
+
+/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after another. */
+typedef struct lmc_parallel {
+    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
+    void *user;
+    unsigned n_workers; /* 1 .. 1024 */
+} lmc_parallel;
+
+/* -- 2.4 layer 1: blocks --
+ * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 20 bytes with the size, the width and
+ * the CRC-32C of the decoded bytes. */
+
+#define LMC_BLOCK_HEADER_SIZE 20u
+#define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
+
+/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks have no order. */
+typedef struct lmc_position {
+    uint32_t run;
+    uint32_t block;
+} lmc_position;
+
+typedef struct lmc_block_info {
+    uint32_t n;            /* elements */
+    unsigned width;        /* bytes per element: 1, 2, 4, 8 */
+    size_t size;           /* decoded bytes: n * width */
+    size_t encoded_size;   /* header and payload */
+    uint32_t crc;          /* CRC-32C of the decoded bytes, as stored */
+    int stored;            /* 1: the payload is the bytes themselves */
+} lmc_block_info;
+
+/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
+LMC_API size_t lmc_bound_block(size_t size);
+
+/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one worker. Any alignment.
+ * 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
+LMC_API size_t lmc_workspace_size(size_t n);
+
+/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's width (LMC_AUTO: any).
+ * *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
+ * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                                         enum lmc_dtype dtype, lmc_position position, void *ws, size_t ws_size);
+
+/* Read the header of the block at src (src_size: at least the header; more may follow) and check it.
+ * Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
+LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position, lmc_block_info *info);
+
+/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded bytes.
+ * On LMC_OK the CRC-32C of the output was compared. Time O(size), whatever the input.
+ * Errors: those of lmc_read_block_info, DST_TOO_SMALL, WORKSPACE. */
+LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t src_size,
+                                         lmc_position position, void *ws, size_t ws_size);
+
+/* -- 2.5 layer 2: tensors in memory --
+ * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the same decoded size
+ * but the last. There is no other header: the caller knows dtype and size. */
+
+typedef struct lmc_tensor_options {
+    enum lmc_dtype dtype;
+    unsigned log2_block;          /* 14 .. 20: elements per block as a power of two; 0: the default, 16 */
+    uint32_t run;                 /* position; 0 if in doubt */
+    const lmc_parallel *parallel; /* or NULL */
+} lmc_tensor_options;
+
+/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would overflow. */
+LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
+/* Workspace for encoding and decoding with these options (all workers together); 0 if they are illegal. */
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
+
+/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor() always does.
+ * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks). */
+LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                                          const lmc_tensor_options *options, void *ws, size_t ws_size);
+
+/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole tensor: 0, total_size.
+ * Only blocks in the range are decoded; finding them walks the block headers before it. size bytes are written to dst.
+ * For a whole tensor src_size must be exact; for a range, bytes after the last block needed are not looked at.
+ * options: run and parallel as above; dtype and log2_block are not used but for the workspace (log2_block: at least the
+ * one used to encode, dtype: the same).
+ * Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED. */
+LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src, size_t src_size,
+                                          uint64_t total_size, const lmc_tensor_options *options, void *ws, size_t ws_size);
+
+/* -- 2.6 layer 3: snapshots --
+ * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function that called return
+ * LMC_ERR_READ or LMC_ERR_WRITE. */
+
+#define LMC_UNKNOWN_SIZE UINT64_MAX
+#define LMC_IDENTITY_SIZE 32
+#define LMC_MAX_RANK 32
+
+enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
+
+/* A tensor: a named range of a source file. */
+typedef struct lmc_tensor {
+    const char *name;      /* unique within the file; may be "" */
+    const char *dtype;     /* as the source says, "BF16"; unknown strings are kept; 1 .. 32 bytes */
+    unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
+    const uint64_t *shape; /* rank entries, outermost first */
+    uint64_t offset;       /* first byte within the file */
+    uint64_t size;         /* bytes; for dtypes with a number: the product of shape times bits, over 8, exactly */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* reader only: spec 9.2; zero while not known */
+} lmc_tensor;
+
+typedef struct lmc_file {
+    const char *path;      /* relative, '/'-separated, no "." or ".." components; "" only if it is the only file */
+    enum lmc_file_kind kind;
+    uint64_t size;         /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
+    int has_mode;          /* 1: mode is set */
+    uint32_t mode;         /* POSIX permission bits, at most 07777 */
+    int has_mtime;         /* 1: the time below is set */
+    int64_t mtime_s;       /* seconds since 1970 */
+    uint32_t mtime_ns;     /* 0 .. 999,999,999 */
+    size_t n_tensors;      /* sorted by offset, not overlapping; 0 if size is unknown */
+    const lmc_tensor *tensors;
+    uint32_t crc;          /* reader only: CRC-32C of the whole file; zero while not known */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* reader only, n_tensors == 0: identity of the file as one tensor */
+} lmc_file;
+
+/* Allocation: LMC_REALLOC is called with alloc_user, NULL if never set. */
+
+typedef struct lmc_sink {
+    int (*write)(void *user, const void *data, size_t size); /* append all of it */
+    void *user;
+} lmc_sink;
+
+typedef struct lmc_source {
+    int (*read_at)(void *user, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
+    void *user;
+    uint64_t size; /* of the LMC file */
+} lmc_source;
+
+/* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
+typedef struct lmc_stream {
+    int (*read)(void *user, void *dst, size_t size, size_t *got);
+    void *user;
+} lmc_stream;
+
+/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size), end_file; again; finish -- */
+
+typedef struct lmc_writer lmc_writer;
+
+typedef struct lmc_writer_options { /* all zero: defaults */
+    const lmc_parallel *parallel;   /* must outlive the writer */
+    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 */
+    void *alloc_user;
+} lmc_writer_options;
+
+/* Memory: (4 * n_workers + 1) blocks, for files of unknown size 16 MiB more, and the index (a few bytes per block, names). */
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
+/* file is copied. A default_dtype other than LMC_AUTO says how to code the bytes that belong to no tensor (raw arrays). */
+LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
+LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+/* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
+LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+/* Any time before finishing; an existing key is an error. value may hold any bytes. */
+LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value, size_t size);
+/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the writer only repeats it. */
+LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
+/* Identity of the snapshot; known after finishing. */
+LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* Bytes handed to the sink so far. */
+LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
+LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+
+/* -- restore: front to back from a pipe, everything checked -- */
+
+typedef struct lmc_limits {        /* 0: the default */
+    uint64_t max_index_size;       /* bytes of index kept in memory; default 1 GiB */
+    uint64_t max_total_size;       /* decoded bytes; default: none */
+} lmc_limits;
+
+typedef struct lmc_restore_options { /* all zero: defaults */
+    const lmc_parallel *parallel;
+    lmc_limits limits;
+    void *alloc_user;
+    void *user;                    /* of the callbacks below; each may be NULL (then its data is only checked) */
+    int (*begin_file)(void *user, const lmc_file *file, size_t file_number); /* path was checked: relative, no ".." */
+    int (*write)(void *user, const void *data, size_t size); /* the file's next bytes, already checked block by block */
+    int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
+} lmc_restore_options;
+
+/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
+ * written aside until then. identity: of the snapshot; or NULL. Memory: 4 * n_workers encoded and decoded blocks, index.
+ * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, and all that say what is wrong with the input. */
+LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
+                                             uint8_t identity[LMC_IDENTITY_SIZE]);
+
+/* -- reader: random access by the index -- */
+
+typedef struct lmc_reader lmc_reader;
+
+typedef struct lmc_reader_options { /* all zero: defaults */
+    const lmc_parallel *parallel;   /* must outlive the reader */
+    lmc_limits limits;
+    void *alloc_user;
+} lmc_reader_options;
+
+/* Reads header, trailer and index (three reads) and checks them. Memory: about twice the index. */
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options);
+LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
+LMC_API size_t lmc_count_files(const lmc_reader *reader);
+/* File number i and its tensors, valid as long as the reader; NULL if there is none. */
+LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
+/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one. */
+LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path, const char *name, size_t *file_number,
+                                        const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours in one read, and checks each. */
+LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst, size_t size);
+/* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
+LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, uint64_t offset,
+                                        void *dst, size_t size);
+LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
+/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader. */
+LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key, const void **value, size_t *size);
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, blocks on the borders in proportion: for listings. */
+LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset, uint64_t size);
+
+/* -- 2.7 tools -- */
+
+/* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
+LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
+
+/* Instruction set tiers, best last. */
+enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3 };
+LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512" */
+/* 1 if this build on this machine has that tier. */
+LMC_API int lmc_has_tier(enum lmc_tier tier);
+/* The tier in use: the best there is, unless limited. */
+LMC_API enum lmc_tier lmc_get_tier(void);
+/* Use no better tier than this one (for tests and measurements); thread-safe; affects calls that start later. */
+LMC_API void lmc_limit_tier(enum lmc_tier tier);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LMC_H */
+
+#if defined(LMC_IMPLEMENTATION) && !defined(LMC__IMPLEMENTED)
+#define LMC__IMPLEMENTED
+
+/* == 3 platform ===================================================================================================== */
+#include <string.h>
+
+#ifndef LMC_REALLOC
+#include <stdlib.h>
+/* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
+static void *lmc__realloc(void *ptr, size_t new_size)
+{
+    if (new_size != 0) return realloc(ptr, new_size);
+    free(ptr);
+    return NULL;
+}
+#define LMC_REALLOC(user, ptr, old_size, new_size) ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#endif
+
+#if defined(__GNUC__)
+#define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LMC__INLINE static inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define LMC__UNLIKELY(x) (x)
+#define LMC__INLINE static __forceinline
+#else
+#define LMC__UNLIKELY(x) (x)
+#define LMC__INLINE static inline
+#endif
+
+/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line with LMC__CHECK. */
+#define LMC__CHECK(condition, status) do { if (LMC__UNLIKELY(!(condition))) return (status); } while (0)
+/* Pass an error on. */
+#define LMC__TRY(expression) do { enum lmc_status lmc__s = (expression); if (lmc__s != LMC_OK) return lmc__s; } while (0)
+
+LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
+LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* == 4 wire constants, in the order of the spec ====================================================================== */
+
+#define LMC__HEADER_SIZE 80u          /* spec 4 */
+#define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__SECTION_HEADER_SIZE 24u  /* spec 5 */
+#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
+#define LMC__FILE_BODY_SIZE 36u       /* spec 5.1, without path and tensors */
+#define LMC__TENSOR_ENTRY_SIZE 24u    /* without shape, name and dtype */
+#define LMC__HAS_MODE 1u
+#define LMC__HAS_MTIME 2u
+#define LMC__MAX_STRING 65535u        /* path, name, key */
+#define LMC__MAX_DTYPE_SIZE 32u
+#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
+#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
+#define LMC__RUN_BODY_SIZE 16u        /* spec 5.2, without segments */
+#define LMC__SEGMENT_SIZE 24u
+#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
+#define LMC__MIN_LOG2_BLOCK 14u
+#define LMC__MAX_LOG2_BLOCK 23u
+#define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
+#define LMC__LAYOUT_STORED 0u
+#define LMC__LAYOUT_PLANES 1u
+enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PLANE_TREE_ESCAPE = 3 }; /* spec 8 */
+#define LMC__MAX_LENGTH 15u           /* spec 8.1 */
+#define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
+#define LMC__MAX_NESTING 3u
+#define LMC__FROZEN_LEVELS 9u         /* spec 8.4 */
+#define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
+#define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
+#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
+#define LMC__TRAILER_SIZE 40u
+
+static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+
+/* spec 8.4; python3 spec/frozen_trees.py --c */
+static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
+    {  0,   0,   0,   0,   1,   8,  28, 122,  60,  28,   7,   2,   0,   0,   0}, /*  0 */
+    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  1 */
+    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  2 */
+    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  3 */
+    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  4 */
+    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  5 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  6 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  7 */
+    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  8 */
+};
+
+/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+static const uint8_t lmc__frozen_order[256] = {
+      0,   1,   2,   4,   8,  16,  32,  64, 128,   3,   5,   6,   9,  10,  12,  17,
+     18,  20,  24,  33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96, 129, 130,
+    132, 136, 144, 160, 192,   7,  11,  13,  14,  19,  21,  22,  25,  26,  28,  35,
+     37,  38,  41,  42,  44,  49,  50,  52,  56,  67,  69,  70,  73,  74,  76,  81,
+     82,  84,  88,  97,  98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146,
+    148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224,  15,  23,  27,
+     29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,
+     83,  85,  86,  89,  90,  92,  99, 101, 102, 105, 106, 108, 113, 114, 116, 120,
+    135, 139, 141, 142, 147, 149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172,
+    177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210, 212, 216, 225, 226,
+    228, 232, 240,  31,  47,  55,  59,  61,  62,  79,  87,  91,  93,  94, 103, 107,
+    109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173,
+    174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218,
+    220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248,  63,  95, 111, 119, 123,
+    125, 126, 159, 175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237,
+    238, 243, 245, 246, 249, 250, 252, 127, 191, 223, 239, 247, 251, 253, 254, 255
+};
+
+/* == 5 byte I/O ====================================================================================================== */
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LMC__LITTLE_ENDIAN 1
+#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+#define LMC__LITTLE_ENDIAN 1
+#else
+#define LMC__LITTLE_ENDIAN 0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#endif
+
+LMC__INLINE uint16_t lmc__load16(const uint8_t *p) { return (uint16_t)(p[0] | (uint16_t)(p[1] << 8)); }
+LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
+{
+#if LMC__LITTLE_ENDIAN
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+#else
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+#endif
+}
+LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
+{
+#if LMC__LITTLE_ENDIAN
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+#else
+    return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
+#endif
+}
+LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)v; p[1] = (uint8_t)(v >> 8); }
+LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 4);
+#else
+    p[0] = (uint8_t)v; p[1] = (uint8_t)(v >> 8); p[2] = (uint8_t)(v >> 16); p[3] = (uint8_t)(v >> 24);
+#endif
+}
+LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 8);
+#else
+    lmc__store32(p, (uint32_t)v);
+    lmc__store32(p + 4, (uint32_t)(v >> 32));
+#endif
+}
+
+/* == 6 kernels ======================================================================================================
+ * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define the meaning.
+ * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end: kernels may read, and where
+ * they write a list also write, that far beyond it. Everything else is read and written exactly. */
+#define LMC__PAD 64u
+
+/* One row of bytes (a plane, spec 7.2) for each byte of an element. */
+typedef struct lmc__planes { uint8_t *row[8]; } lmc__planes;
+typedef struct lmc__const_planes { const uint8_t *row[8]; } lmc__const_planes;
+
+/* One side of a merge: a list, or a constant where list is NULL. */
+typedef struct lmc__side {
+    const uint8_t *list;
+    uint8_t value;
+} lmc__side;
+
+typedef struct lmc__kernels {
+    enum lmc_tier tier;
+    uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate);
+    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate);
+    void (*count_values)(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate);
+    int (*is_constant)(const uint8_t *src, size_t n);
+    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split);
+    void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
+    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
+    void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
+    size_t (*count_ones)(const uint8_t *mask, size_t size);
+} lmc__kernels;
+
+/* -- 6.1 crc32c: CRC-32C of p[0, size), continued from crc -- */
+
+/* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is linear, so an entry is
+ * the xor of those of its bits; each row is given by the entries of 1, 2, 4, ... 128, and the preprocessor does the rest.
+ * Derivation: c = b; (k + 1) times eight times: c = c >> 1 ^ (c & 1 ? 0x82F63B78 : 0). */
+#define LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7) \
+    (((b) & 1 ? v0 : 0) ^ ((b) & 2 ? v1 : 0) ^ ((b) & 4 ? v2 : 0) ^ ((b) & 8 ? v3 : 0) ^ \
+     ((b) & 16 ? v4 : 0) ^ ((b) & 32 ? v5 : 0) ^ ((b) & 64 ? v6 : 0) ^ ((b) & 128 ? v7 : 0))
+#define LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7) \
+    LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_1((b) + 1, v0, v1, v2, v3, v4, v5, v6, v7), \
+    LMC__CRC_1((b) + 2, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_1((b) + 3, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7) \
+    LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_4((b) + 4, v0, v1, v2, v3, v4, v5, v6, v7), \
+    LMC__CRC_4((b) + 8, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_4((b) + 12, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_64(b, v0, v1, v2, v3, v4, v5, v6, v7) \
+    LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_16((b) + 16, v0, v1, v2, v3, v4, v5, v6, v7), \
+    LMC__CRC_16((b) + 32, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_16((b) + 48, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_ROW(v0, v1, v2, v3, v4, v5, v6, v7) \
+    { LMC__CRC_64(0, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_64(64, v0, v1, v2, v3, v4, v5, v6, v7), \
+      LMC__CRC_64(128, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_64(192, v0, v1, v2, v3, v4, v5, v6, v7) }
+
+static const uint32_t lmc__crc_table[8][256] = {
+    LMC__CRC_ROW(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf, 0x105ec76f, 0x20bd8ede, 0x417b1dbc, 0x82f63b78),
+    LMC__CRC_ROW(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8, 0x3fc5f181, 0x7f8be302, 0xff17c604, 0xfbc3faf9),
+    LMC__CRC_ROW(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5, 0x70a27d8a, 0xe144fb14, 0xc76580d9, 0x8b277743),
+    LMC__CRC_ROW(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6, 0xe964b13d, 0xd725148b, 0xaba65fe7, 0x52a0c93f),
+    LMC__CRC_ROW(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91, 0x8f2261d3, 0x1ba8b557, 0x37516aae, 0x6ea2d55c),
+    LMC__CRC_ROW(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f, 0xc00c303e, 0x85f4168d, 0x0e045beb, 0x1c08b7d6),
+    LMC__CRC_ROW(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53, 0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a, 0xf56e0ef4),
+    LMC__CRC_ROW(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da, 0x847609b4, 0x0d006599, 0x1a00cb32, 0x34019664)
+};
+
+/* Product of two polynomials modulo the CRC's, bit 31 first: crc of a message followed by k zero bytes is multiplied by x^8k. */
+static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    int i;
+    for (i = 0; i < 32; i++) {
+        product ^= b & (0u - (a >> 31));
+        a <<= 1;
+        b = b >> 1 ^ (0x82F63B78u & (0u - (b & 1)));
+    }
+    return product;
+}
+
+#define LMC__CRC_LANE 4096u
+#define LMC__CRC_LANE_SHIFT 0x35D73A62u /* x^(8 * LMC__CRC_LANE) */
+
+/* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for high-performance CRC
+ * generation", 2008). */
+LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+{
+    const uint32_t (*t)[256] = lmc__crc_table;
+    uint64_t v = lmc__load64(p) ^ crc;
+    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
+           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+}
+
+/* Three lanes at once hide the latency of the look-ups: twice the speed of one. */
+static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
+{
+    crc = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+        uint32_t crc1 = 0, crc2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+            crc = lmc__crc_step8(crc, p + i);
+            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE + i);
+            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE + i);
+        }
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc1;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc2;
+    }
+    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
+    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
+    return ~crc;
+}
+
+/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
+ * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
+
+/* Swap the bits of *a under mask << shift with those of *b under mask. */
+LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+{
+    uint64_t t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
+LMC__INLINE void lmc__transpose4(uint64_t *v)
+{
+    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
+    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
+}
+
+/* width 8: words e0 .. e7 <-> planes 0..7 */
+LMC__INLINE void lmc__transpose8(uint64_t *v)
+{
+    int i;
+    lmc__transpose4(v);
+    lmc__transpose4(v + 4);
+    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
+}
+
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd position */
+LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
+{
+    a &= 0x00FF00FF00FF00FFu;
+    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
+    return (a | a >> 16) & 0x00000000FFFFFFFFu;
+}
+LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
+{
+    a &= 0x00000000FFFFFFFFu;
+    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
+    return (a | a << 8) & 0x00FF00FF00FF00FFu;
+}
+
+/* Rotate each of the four 16-bit parts by one bit. */
+LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v) { return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u); }
+LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v) { return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u); }
+LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v) { return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u); }
+LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v) { return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u); }
+LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
+LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
+LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
+LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
+
+/* v[p] = bytes of plane p of the eight elements at src */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        v[0] = lmc__load64(src);
+        if (rotate) v[0] = lmc__rotl8x8(v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
+        if (rotate) { a = lmc__rotl16x4(a); b = lmc__rotl16x4(b); }
+        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
+        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+        break;
+    }
+    case 4:
+        for (i = 0; i < 4; i++) {
+            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
+            if (rotate) { a = lmc__rotl32(a); b = lmc__rotl32(b); }
+            v[i] = a | (uint64_t)b << 32;
+        }
+        lmc__transpose4(v);
+        break;
+    default:
+        for (i = 0; i < 8; i++) {
+            v[i] = lmc__load64(src + 8 * i);
+            if (rotate) v[i] = lmc__rotl64(v[i]);
+        }
+        lmc__transpose8(v);
+    }
+}
+
+/* The inverse. v is destroyed. */
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
+        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
+        if (rotate) { a = lmc__rotr16x4(a); b = lmc__rotr16x4(b); }
+        lmc__store64(dst, a);
+        lmc__store64(dst + 8, b);
+        break;
+    }
+    case 4:
+        lmc__transpose4(v);
+        for (i = 0; i < 4; i++) {
+            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
+            if (rotate) { a = lmc__rotr32(a); b = lmc__rotr32(b); }
+            lmc__store32(dst + 4 * i, a);
+            lmc__store32(dst + 16 + 4 * i, b);
+        }
+        break;
+    default:
+        lmc__transpose8(v);
+        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    }
+}
+
+/* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
+LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint64_t v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + 8 <= n; i += 8) {
+        lmc__split8(v, src + i * width, width, rotate);
+        for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
+    }
+    if (i < n) {
+        uint8_t tail[64], out[8];
+        memset(tail, 0, sizeof tail);
+        memcpy(tail, src + i * width, (n - i) * width);
+        lmc__split8(v, tail, width, rotate);
+        for (p = 0; p < width; p++) {
+            lmc__store64(out, v[p]);
+            memcpy(planes->row[p] + i, out, n - i);
+        }
+    }
+}
+
+/* -- 6.3 join: the inverse of split -- */
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+    uint64_t v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + 8 <= n; i += 8) {
+        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
+        lmc__join8(dst + i * width, v, width, rotate);
+    }
+    if (i < n) {
+        uint8_t tail[64], in[8];
+        for (p = 0; p < width; p++) {
+            memset(in, 0, sizeof in);
+            memcpy(in, planes->row[p] + i, n - i);
+            v[p] = lmc__load64(in);
+        }
+        lmc__join8(tail, v, width, rotate);
+        memcpy(dst + i * width, tail, (n - i) * width);
+    }
+}
+
+/* -- 6.4 count_values: counts[p][v] += number of elements whose plane p is v -- */
+LMC__INLINE void lmc__count_values_body(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint64_t v[8];
+    uint8_t tail[64];
+    size_t i;
+    unsigned p, j;
+    for (i = 0; i < n; i += 8) {
+        size_t m = lmc__min(8, n - i);
+        const uint8_t *s = src + i * width;
+        if (m < 8) {
+            memset(tail, 0, sizeof tail);
+            memcpy(tail, s, m * width);
+            s = tail;
+        }
+        lmc__split8(v, s, width, rotate);
+        for (p = 0; p < width; p++)
+            for (j = 0; j < m; j++) counts[p][v[p] >> 8 * j & 255]++;
+    }
+}
+
+/* Constant widths and flags let the compiler unroll the bodies. */
+#define LMC__FOR_WIDTH(call) \
+    switch (width) { \
+    case 1: if (rotate) { call(1, 1); } else { call(1, 0); } break; \
+    case 2: if (rotate) { call(2, 1); } else { call(2, 0); } break; \
+    case 4: if (rotate) { call(4, 1); } else { call(4, 0); } break; \
+    default: if (rotate) { call(8, 1); } else { call(8, 0); } }
+
+static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__count_values_body(counts, src, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
+static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+{
+    return memcmp(src, src + 1, n - 1) == 0; /* each byte equals its successor */
+}
+
+/* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
+static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    size_t i;
+    for (i = 0; i + 4 <= n; i += 4) {
+        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]], d = table[src[i + 3]];
+        dst[i] = a; dst[i + 1] = b; dst[i + 2] = c; dst[i + 3] = d;
+    }
+    for (; i < n; i++) dst[i] = table[src[i]];
+}
+
+/* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
+#define LMC__BYTE_MASK_1(m) \
+    (((m) & 1 ? 0xFFull : 0) | ((m) & 2 ? 0xFFull << 8 : 0) | ((m) & 4 ? 0xFFull << 16 : 0) | ((m) & 8 ? 0xFFull << 24 : 0) | \
+     ((m) & 16 ? 0xFFull << 32 : 0) | ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) | ((m) & 128 ? 0xFFull << 56 : 0))
+#define LMC__ONES_1(m) \
+    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
+#define LMC__4(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
+#define LMC__16(f, m) LMC__4(f, m), LMC__4(f, (m) + 4), LMC__4(f, (m) + 8), LMC__4(f, (m) + 12)
+#define LMC__64(f, m) LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
+#define LMC__256(f) LMC__64(f, 0), LMC__64(f, 64), LMC__64(f, 128), LMC__64(f, 192)
+static const uint64_t lmc__byte_mask[256] = { LMC__256(LMC__BYTE_MASK_1) };
+static const uint8_t lmc__ones[256] = { LMC__256(LMC__ONES_1) };
+
+/* How to move the bytes of a 64-bit word as a mask byte says. Expanding moves packed bytes up to the places of the
+ * one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. lmc__moves[m][0..2]: which bytes move
+ * in each step of expanding; [3]: the packed bytes. Below, they are written as bits, 8 for each step, and the number of ones.
+ * Derivation: the j-th one bit is at place p_j; byte j moves by s in step s = 4, 2, 1 if (p_j - j) & s. */
+#define LMC__M(v) { LMC__BYTE_MASK_1((v) & 255), LMC__BYTE_MASK_1((v) >> 8 & 255), LMC__BYTE_MASK_1((v) >> 16 & 255), \
+                    LMC__BYTE_MASK_1((1u << ((v) >> 24)) - 1) }
+static const uint64_t lmc__moves[256][4] = {
+    LMC__M(0x0000000), LMC__M(0x1000000), LMC__M(0x1010000), LMC__M(0x2000000), LMC__M(0x1000100), LMC__M(0x2020000), LMC__M(0x2030000), LMC__M(0x3000000),
+    LMC__M(0x1040100), LMC__M(0x2000200), LMC__M(0x2010200), LMC__M(0x3040000), LMC__M(0x2000300), LMC__M(0x3060000), LMC__M(0x3070000), LMC__M(0x4000000),
+    LMC__M(0x1000001), LMC__M(0x2080200), LMC__M(0x2090200), LMC__M(0x3000400), LMC__M(0x2080300), LMC__M(0x3020400), LMC__M(0x3030400), LMC__M(0x4080000),
+    LMC__M(0x20c0300), LMC__M(0x3000600), LMC__M(0x3010600), LMC__M(0x40c0000), LMC__M(0x3000700), LMC__M(0x40e0000), LMC__M(0x40f0000), LMC__M(0x5000000),
+    LMC__M(0x1100001), LMC__M(0x2000002), LMC__M(0x2010002), LMC__M(0x3100400), LMC__M(0x2000102), LMC__M(0x3120400), LMC__M(0x3130400), LMC__M(0x4000800),
+    LMC__M(0x2040102), LMC__M(0x3100600), LMC__M(0x3110600), LMC__M(0x4040800), LMC__M(0x3100700), LMC__M(0x4060800), LMC__M(0x4070800), LMC__M(0x5100000),
+    LMC__M(0x2000003), LMC__M(0x3180600), LMC__M(0x3190600), LMC__M(0x4000c00), LMC__M(0x3180700), LMC__M(0x4020c00), LMC__M(0x4030c00), LMC__M(0x5180000),
+    LMC__M(0x31c0700), LMC__M(0x4000e00), LMC__M(0x4010e00), LMC__M(0x51c0000), LMC__M(0x4000f00), LMC__M(0x51e0000), LMC__M(0x51f0000), LMC__M(0x6000000),
+    LMC__M(0x1001001), LMC__M(0x2200002), LMC__M(0x2210002), LMC__M(0x3000004), LMC__M(0x2200102), LMC__M(0x3020004), LMC__M(0x3030004), LMC__M(0x4200800),
+    LMC__M(0x2240102), LMC__M(0x3000204), LMC__M(0x3010204), LMC__M(0x4240800), LMC__M(0x3000304), LMC__M(0x4260800), LMC__M(0x4270800), LMC__M(0x5001000),
+    LMC__M(0x2200003), LMC__M(0x3080204), LMC__M(0x3090204), LMC__M(0x4200c00), LMC__M(0x3080304), LMC__M(0x4220c00), LMC__M(0x4230c00), LMC__M(0x5081000),
+    LMC__M(0x30c0304), LMC__M(0x4200e00), LMC__M(0x4210e00), LMC__M(0x50c1000), LMC__M(0x4200f00), LMC__M(0x50e1000), LMC__M(0x50f1000), LMC__M(0x6200000),
+    LMC__M(0x2300003), LMC__M(0x3000006), LMC__M(0x3010006), LMC__M(0x4300c00), LMC__M(0x3000106), LMC__M(0x4320c00), LMC__M(0x4330c00), LMC__M(0x5001800),
+    LMC__M(0x3040106), LMC__M(0x4300e00), LMC__M(0x4310e00), LMC__M(0x5041800), LMC__M(0x4300f00), LMC__M(0x5061800), LMC__M(0x5071800), LMC__M(0x6300000),
+    LMC__M(0x3000007), LMC__M(0x4380e00), LMC__M(0x4390e00), LMC__M(0x5001c00), LMC__M(0x4380f00), LMC__M(0x5021c00), LMC__M(0x5031c00), LMC__M(0x6380000),
+    LMC__M(0x43c0f00), LMC__M(0x5001e00), LMC__M(0x5011e00), LMC__M(0x63c0000), LMC__M(0x5001f00), LMC__M(0x63e0000), LMC__M(0x63f0000), LMC__M(0x7000000),
+    LMC__M(0x1401001), LMC__M(0x2002002), LMC__M(0x2012002), LMC__M(0x3400004), LMC__M(0x2002102), LMC__M(0x3420004), LMC__M(0x3430004), LMC__M(0x4000008),
+    LMC__M(0x2042102), LMC__M(0x3400204), LMC__M(0x3410204), LMC__M(0x4040008), LMC__M(0x3400304), LMC__M(0x4060008), LMC__M(0x4070008), LMC__M(0x5401000),
+    LMC__M(0x2002003), LMC__M(0x3480204), LMC__M(0x3490204), LMC__M(0x4000408), LMC__M(0x3480304), LMC__M(0x4020408), LMC__M(0x4030408), LMC__M(0x5481000),
+    LMC__M(0x34c0304), LMC__M(0x4000608), LMC__M(0x4010608), LMC__M(0x54c1000), LMC__M(0x4000708), LMC__M(0x54e1000), LMC__M(0x54f1000), LMC__M(0x6002000),
+    LMC__M(0x2102003), LMC__M(0x3400006), LMC__M(0x3410006), LMC__M(0x4100408), LMC__M(0x3400106), LMC__M(0x4120408), LMC__M(0x4130408), LMC__M(0x5401800),
+    LMC__M(0x3440106), LMC__M(0x4100608), LMC__M(0x4110608), LMC__M(0x5441800), LMC__M(0x4100708), LMC__M(0x5461800), LMC__M(0x5471800), LMC__M(0x6102000),
+    LMC__M(0x3400007), LMC__M(0x4180608), LMC__M(0x4190608), LMC__M(0x5401c00), LMC__M(0x4180708), LMC__M(0x5421c00), LMC__M(0x5431c00), LMC__M(0x6182000),
+    LMC__M(0x41c0708), LMC__M(0x5401e00), LMC__M(0x5411e00), LMC__M(0x61c2000), LMC__M(0x5401f00), LMC__M(0x61e2000), LMC__M(0x61f2000), LMC__M(0x7400000),
+    LMC__M(0x2003003), LMC__M(0x3600006), LMC__M(0x3610006), LMC__M(0x400000c), LMC__M(0x3600106), LMC__M(0x402000c), LMC__M(0x403000c), LMC__M(0x5601800),
+    LMC__M(0x3640106), LMC__M(0x400020c), LMC__M(0x401020c), LMC__M(0x5641800), LMC__M(0x400030c), LMC__M(0x5661800), LMC__M(0x5671800), LMC__M(0x6003000),
+    LMC__M(0x3600007), LMC__M(0x408020c), LMC__M(0x409020c), LMC__M(0x5601c00), LMC__M(0x408030c), LMC__M(0x5621c00), LMC__M(0x5631c00), LMC__M(0x6083000),
+    LMC__M(0x40c030c), LMC__M(0x5601e00), LMC__M(0x5611e00), LMC__M(0x60c3000), LMC__M(0x5601f00), LMC__M(0x60e3000), LMC__M(0x60f3000), LMC__M(0x7600000),
+    LMC__M(0x3700007), LMC__M(0x400000e), LMC__M(0x401000e), LMC__M(0x5701c00), LMC__M(0x400010e), LMC__M(0x5721c00), LMC__M(0x5731c00), LMC__M(0x6003800),
+    LMC__M(0x404010e), LMC__M(0x5701e00), LMC__M(0x5711e00), LMC__M(0x6043800), LMC__M(0x5701f00), LMC__M(0x6063800), LMC__M(0x6073800), LMC__M(0x7700000),
+    LMC__M(0x400000f), LMC__M(0x5781e00), LMC__M(0x5791e00), LMC__M(0x6003c00), LMC__M(0x5781f00), LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000),
+    LMC__M(0x57c1f00), LMC__M(0x6003e00), LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000), LMC__M(0x8000000)
+};
+
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other places get 0. */
+LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= moves[3]; /* what does not move must not be in the way */
+    t = v & moves[0];
+    v = (v ^ t) | t << 32;
+    t = v & moves[1];
+    v = (v ^ t) | t << 16;
+    t = v & moves[2];
+    return (v ^ t) | t << 8;
+}
+
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
+LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= lmc__byte_mask[m];
+    t = v & moves[2] << 8;
+    v = (v ^ t) | t >> 8;
+    t = v & moves[1] << 16;
+    v = (v ^ t) | t >> 16;
+    t = v & moves[0] << 32;
+    return (v ^ t) | t >> 32;
+}
+
+#define LMC__ONES8 0x0101010101010101u
+
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The multiplication adds
+ * byte j shifted to bit 56 + j, without carries. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v) { return (unsigned)(v * 0x0102040810204080u >> 56); }
+
+/* Bit j of the result: byte j of v >= s, unsigned. */
+LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
+{
+    const uint64_t high = 0x80 * LMC__ONES8;
+    uint64_t low = (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
+    return lmc__collect_bits((ge & high) >> 7);
+}
+
+/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the list right, in order.
+ * left and right may each be NULL (not wanted); left may be src. Unused bits of the last mask byte are zero. Returns the
+ * number of ones. -- */
+static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+{
+    const uint64_t s = split * LMC__ONES8;
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i);
+        unsigned m = lmc__compare8(v, s), all = n - i >= 8 ? 255u : (1u << (n - i)) - 1, ones;
+        m &= all;
+        ones = lmc__ones[m];
+        mask[i >> 3] = (uint8_t)m;
+        if (right) lmc__store64(right + n_right, lmc__compress8(v, m));
+        if (left) lmc__store64(left + n_left, lmc__compress8(v, m ^ all));
+        n_right += ones;
+        n_left += 8 - ones;
+    }
+    return n_right;
+}
+
+/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst is a list. -- */
+static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+{
+    const uint64_t l = left.value * LMC__ONES8, r = right.value * LMC__ONES8;
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    if (a && b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
+            a += lmc__min(8 - ones, n - i); /* the last mask byte has zero bits that stand for nothing */
+            b += ones;
+        }
+    } else if (a) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
+            a += 8 - lmc__ones[m];
+        }
+    } else if (b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
+            b += lmc__ones[m];
+        }
+    } else {
+        for (i = 0; i < n; i += 8) lmc__store64(dst + i, l ^ ((l ^ r) & lmc__byte_mask[mask[i >> 3]]));
+    }
+}
+
+/* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint64_t low = first * LMC__ONES8;
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i) - low; /* no borrow between the bytes that count: src[i] >= first */
+        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (d = 0; d < depth; d++) bits[d * row + (i >> 3)] = (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+    }
+}
+
+/* -- 6.10 unflatten: the inverse; dst[i] = symbols[index]; dst is a list -- */
+static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    size_t i;
+    unsigned d, j;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = 0;
+        for (d = 0; d < depth; d++) v = v << 1 | (lmc__byte_mask[bits[d * row + (i >> 3)]] & LMC__ONES8);
+        for (j = 0; j < 8; j++) dst[i + j] = symbols[v >> 8 * j & 63];
+    }
+}
+
+/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
+static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 8 <= size; i += 8) {
+        uint64_t v = lmc__load64(mask + i);
+        v = v - (v >> 1 & 0x5555555555555555u);
+        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
+        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+        ones += (size_t)(v * LMC__ONES8 >> 56);
+    }
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+
+static const lmc__kernels lmc__kernels_scalar = {
+    LMC_TIER_SCALAR,
+    lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
+};
+
+/* == 7 dispatch ======================================================================================================
+ * One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
+
+static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
+
+#if defined(__GNUC__)
+#define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+#else
+#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
+#endif
+
+/* The table of a tier, or NULL where this build or this machine lacks it. */
+static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
+{
+    return tier == LMC_TIER_SCALAR ? &lmc__kernels_scalar : NULL;
+}
+
+static const lmc__kernels *lmc__get_kernels(void)
+{
+    const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
+    if (k == NULL) {
+        lmc_limit_tier(LMC_TIER_AVX512);
+        k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
+    }
+    return k;
+}
+
+LMC_API const char *lmc_tier_name(enum lmc_tier tier)
+{
+    static const char *const names[4] = {"scalar", "neon", "avx2", "avx512"};
+    return (unsigned)tier < 4 ? names[tier] : "?";
+}
+
+LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
+
+LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
+
+LMC_API void lmc_limit_tier(enum lmc_tier tier)
+{
+    int t = (unsigned)tier <= LMC_TIER_AVX512 ? (int)tier : (int)LMC_TIER_AVX512;
+    const lmc__kernels *k = NULL;
+    for (; k == NULL; t--) k = lmc__find_kernels((enum lmc_tier)t); /* ends at the latest with the scalar tier */
+    LMC__ATOMIC_STORE(&lmc__active_kernels, k);
+}
+
+LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
+{
+    return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
+}
+
+/* == 8 codec stages, in the order of the pipeline =================================================================== */
+
+/* -- 8.1 dtypes -- */
+
+static const struct { const char *name; uint8_t bits, width, is_float; } lmc__dtypes[LMC_DTYPE_COUNT] = {
+    {"AUTO", 8, 1, 0}, {"BOOL", 8, 1, 0}, {"F4", 4, 1, 0}, {"F6_E2M3", 6, 1, 0}, {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0}, {"I8", 8, 1, 0},
+    {"F8_E5M2", 8, 1, 0}, {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
+    {"I16", 16, 2, 0}, {"U16", 16, 2, 0}, {"F16", 16, 2, 1}, {"BF16", 16, 2, 1},
+    {"I32", 32, 4, 0}, {"U32", 32, 4, 0}, {"F32", 32, 4, 1}, {"C64", 64, 4, 1}, {"F64", 64, 8, 1}, {"I64", 64, 8, 0}, {"U64", 64, 8, 0}
+};
+
+LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
+}
+
+LMC_API enum lmc_dtype lmc_find_dtype(const char *name)
+{
+    int i;
+    for (i = 1; i < LMC_DTYPE_COUNT; i++)
+        if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
+    return LMC_AUTO;
+}
+
+LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+}
+
+LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+}
+
+/* -- 8.2 trees (spec 8.2, 8.4) -- */
+
+typedef struct lmc__tree {
+    unsigned n_leaves;
+    unsigned escape;            /* index of the escape leaf; n_leaves if there is none */
+    uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint8_t length[256];        /* of leaf i */
+    uint8_t symbol[256];        /* of leaf i; after the leaves: all other symbols */
+    uint8_t rank[256];          /* the inverse: symbols without a code have ranks from the escape's on */
+} lmc__tree;
+
+/* From counts[L], the number of leaves of length L: first, start and length. */
+static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
+{
+    unsigned length, leaf = 0, start = 0;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) {
+        tree->first[length] = (uint16_t)leaf;
+        tree->start[length] = (uint16_t)start;
+        memset(tree->length + leaf, (int)length, counts[length]);
+        leaf += counts[length];
+        start += counts[length] << (LMC__MAX_LENGTH - length);
+    }
+    tree->first[length] = (uint16_t)leaf;
+    tree->start[length] = (uint16_t)start;
+    tree->n_leaves = leaf;
+}
+
+/* Number of leaves that start below x of the code space, where x is the border of a node. */
+LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
+{
+    unsigned length = 1;
+    while (tree->start[length + 1] <= x && length < LMC__MAX_LENGTH) length++;
+    return tree->first[length] + ((x - tree->start[length]) >> (LMC__MAX_LENGTH - length));
+}
+
+/* Leaves [a, b) at depth d: the D of a flat node (spec 8.2, case 4), or 0. */
+LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b, unsigned depth)
+{
+    unsigned d = tree->length[a] - depth;
+    return b <= tree->escape && tree->length[b - 1] == tree->length[a] && d >= 2 && d <= LMC__MAX_FLAT ? d : 0;
+}
+
+/* symbol[0, n_leaves) is set: complete symbol and rank. */
+static void lmc__tree_set_ranks(lmc__tree *tree)
+{
+    unsigned n_coded = tree->escape, i, s;
+    uint8_t coded[256];
+    memset(coded, 0, sizeof coded);
+    for (i = 0; i < n_coded; i++) coded[tree->symbol[i]] = 1;
+    for (i = n_coded, s = 0; s < 256; s++)
+        if (!coded[s]) tree->symbol[i++] = (uint8_t)s;
+    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+}
+
+static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level)
+{
+    unsigned counts[LMC__MAX_LENGTH + 1], i;
+    counts[0] = 0;
+    for (i = 0; i < LMC__MAX_LENGTH; i++) counts[i + 1] = lmc__frozen_counts[level][i];
+    lmc__tree_set_counts(tree, counts);
+    tree->escape = 256;
+    memcpy(tree->symbol, lmc__frozen_order, 256);
+    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+}
+
+/* Code lengths by symbol (0: none), escape_length (0: no escape): builds the tree. Returns 0 if it is not one (spec 8.1). */
+static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], unsigned escape_length)
+{
+    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1], length, s, kraft = 0, n = 0;
+    memset(counts, 0, sizeof counts);
+    for (s = 0; s < 256; s++) counts[lengths[s]]++;
+    counts[0] = 0;
+    if (escape_length) counts[escape_length]++;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) {
+        kraft += counts[length] << (LMC__MAX_LENGTH - length);
+        n += counts[length];
+        if (escape_length && length > escape_length && counts[length]) return 0;
+    }
+    if (n < 2 || n > 256 || kraft != 1u << LMC__MAX_LENGTH) return 0;
+    lmc__tree_set_counts(tree, counts);
+    tree->escape = escape_length ? n - 1 : n;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) next[length] = tree->first[length];
+    for (s = 0; s < 256; s++)
+        if (lengths[s]) tree->symbol[next[lengths[s]]++] = (uint8_t)s;
+    lmc__tree_set_ranks(tree);
+    return 1;
+}
+
+/* -- 8.3 workspace --
+ * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
+ *   planes      w lists of n
+ *   spare       one list of n: trees need two buffers that take turns
+ *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
+ *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
+ *   trees       one for each nesting, and the counts of the sample */
+
+typedef struct lmc__stack {
+    uint8_t *top, *end;
+} lmc__stack;
+
+/* Room for a list of n, or NULL. */
+LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
+{
+    uint8_t *list = stack->top;
+    if ((size_t)(stack->end - stack->top) < n + LMC__PAD) return NULL;
+    stack->top += n + LMC__PAD;
+    return list;
+}
+
+/* How to code a plane as a tree. */
+typedef struct lmc__plan {
+    uint8_t lengths[256];
+    unsigned escape_length; /* 0: no escape */
+    unsigned first, last;   /* symbols */
+} lmc__plan;
+
+typedef struct lmc__scratch {
+    lmc__tree trees[LMC__MAX_NESTING + 1];
+    uint32_t counts[8][256];
+    lmc__plan plans[8];
+} lmc__scratch;
+
+/* Mask stack for a list of n at a nesting. */
+static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
+{
+    size_t m = (n + 7) / 8;
+    if (nesting == LMC__MAX_NESTING) return 0;
+    return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
+}
+
+LMC_API size_t lmc_workspace_size(size_t n)
+{
+    if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
+}
+
+static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
+{
+    size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    stack->top = (uint8_t *)ws + skip + sizeof(lmc__scratch);
+    stack->end = (uint8_t *)ws + ws_size;
+    return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
+}
+
+/* -- 8.4 encoding lists -- */
+
+typedef struct lmc__encoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    uint8_t *out, *end; /* of the payload: what would pass the end is not worth coding */
+} lmc__encoder;
+
+/* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the table: straight lines. */
+static uint32_t lmc__log2(uint32_t v)
+{
+    /* round(65536 * log2(1 + i / 64)) */
+    static const uint32_t table[65] = {
+            0,  1466,  2909,  4331,  5732,  7112,  8473,  9814, 11136, 12440, 13727, 14996, 16248,
+        17484, 18704, 19909, 21098, 22272, 23433, 24579, 25711, 26830, 27936, 29029, 30109, 31178,
+        32234, 33279, 34312, 35334, 36346, 37346, 38336, 39316, 40286, 41246, 42196, 43137, 44068,
+        44990, 45904, 46809, 47705, 48593, 49472, 50344, 51207, 52063, 52911, 53751, 54584, 55410,
+        56229, 57040, 57845, 58643, 59434, 60219, 60997, 61769, 62534, 63294, 64047, 64794, 65536
+    };
+    unsigned exponent, i;
+    uint32_t mantissa, below, fraction;
+#if defined(__GNUC__)
+    exponent = 31u - (unsigned)__builtin_clz(v);
+#else
+    for (exponent = 0; v >> exponent > 1;) exponent++;
+#endif
+    mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
+    i = (mantissa >> 10) & 63;
+    fraction = mantissa & 1023;
+    below = table[i];
+    return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
+}
+
+/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
+    int s;
+    for (s = 0; s < 256; s++)
+        if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
+    return bits > symbols ? (bits - symbols) >> 16 : 0;
+}
+
+/* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH: lengths ascend.
+ * Two queues (van Leeuwen, 1976): leaves from the lightest up, and the sums made so far, which come in ascending order. */
+static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
+{
+    uint32_t sum[256];          /* inner nodes, in the order they are made; node i has index n + i */
+    uint16_t parent[512];
+    uint8_t depth[256];         /* of inner nodes */
+    unsigned leaf = n, next = 0, made, i, kraft = 0;
+    const unsigned one = 1u << LMC__MAX_LENGTH;
+    for (made = 0; made < n - 1; made++) {
+        uint32_t w = 0;
+        for (i = 0; i < 2; i++) {
+            unsigned child;
+            if (leaf > 0 && (next == made || weights[leaf - 1] <= sum[next])) {
+                child = --leaf;
+                w += weights[child];
+            } else {
+                child = n + next;
+                w += sum[next++];
+            }
+            parent[child] = (uint16_t)made;
+        }
+        sum[made] = w;
+    }
+    depth[n - 2] = 0;
+    for (i = n - 2; i-- > 0;) depth[i] = (uint8_t)(depth[parent[n + i]] + 1); /* a parent is made after its children */
+    for (i = 0; i < n; i++) {
+        lengths[i] = (uint8_t)lmc__min(depth[parent[i]] + 1u, LMC__MAX_LENGTH);
+        kraft += one >> lengths[i];
+    }
+    /* Cut lengths took too much of the code space: lengthen the lightest that can be, then give back what is left over. */
+    for (i = n; kraft > one;) {
+        if (lengths[i - 1] == LMC__MAX_LENGTH) { i--; continue; }
+        lengths[i - 1]++;
+        kraft -= one >> lengths[i - 1];
+    }
+    for (i = 0; i < n && kraft < one; i++)
+        while (lengths[i] > 1 && kraft + (one >> lengths[i]) <= one) {
+            kraft += one >> lengths[i];
+            lengths[i]--;
+        }
+    for (i = 1; i < n; i++) { /* the repair can break the order by a step or two */
+        uint8_t length = lengths[i];
+        unsigned j = i;
+        for (; j > 0 && lengths[j - 1] > length; j--) lengths[j] = lengths[j - 1];
+        lengths[j] = length;
+    }
+}
+
+static void lmc__sort_descending(uint32_t *v, unsigned n)
+{
+    unsigned gap, i; /* Shell's sort; gaps by Knuth */
+    for (gap = 121; gap > 0; gap = gap / 3)
+        for (i = gap; i < n; i++) {
+            uint32_t x = v[i];
+            unsigned j = i;
+            for (; j >= gap && v[j - gap] < x; j -= gap) v[j] = v[j - gap];
+            v[j] = x;
+        }
+}
+
+/* What a plane's counts say. */
+enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE };
+
+/* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
+#define LMC__MIN_SAVING 200u
+
+/* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
+ * The tree: Huffman lengths over the counted symbols; the rarest go to the escape as long as that costs less than a 512th
+ * of a bit per element (fewer nodes to walk), as does every symbol that a sample did not see. */
+static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256], uint32_t total, size_t n)
+{
+    uint32_t order[256];       /* count << 8 | 255 - symbol; most frequent first, then by symbol */
+    uint32_t weights[257], escaped = 0;
+    uint8_t lengths[257];
+    uint64_t bits = 0, escaped_log = 0;
+    unsigned n_symbols = 0, n_kept, n_leaves, i, s;
+    const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    const int sampled = total < n;
+    int has_escape;
+
+    for (s = 0; s < 256; s++)
+        if (counts[s]) order[n_symbols++] = counts[s] << 8 | (255 - s);
+    if (n_symbols == 1 && !sampled) return LMC__CHOOSE_CONSTANT;
+    if (lmc__entropy(counts, total) + (n_symbols - 1) / 2 >= enough)
+        return LMC__CHOOSE_RAW; /* half a bit for each symbol: by that a sample's entropy is too low (Miller, 1955) */
+    lmc__sort_descending(order, n_symbols);
+
+    /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of them it is. */
+    n_kept = n_symbols;
+    for (i = n_symbols - 1; i >= 1; i--) {
+        const uint32_t count = order[i] >> 8, with = escaped + count;
+        const uint64_t with_log = escaped_log + (uint64_t)count * lmc__log2(count);
+        uint64_t loss = ((uint64_t)with * (8u << 16) + with_log - (uint64_t)with * lmc__log2(with)) >> 8; /* bits / 256 */
+        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break; /* a header field is worth 4 bits */
+        escaped = with;
+        escaped_log = with_log;
+        n_kept = i;
+    }
+    has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
+    n_leaves = n_kept + (has_escape ? 1u : 0u);
+    for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
+    if (has_escape) {
+        uint32_t w = escaped ? escaped : 1;
+        for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
+        weights[i] = w;
+    }
+    lmc__huffman_lengths(lengths, weights, n_leaves);
+
+    /* The escape is the last leaf, whatever its weight: the lengths stay the same set. */
+    memset(plan->lengths, 0, sizeof plan->lengths);
+    plan->first = 255;
+    plan->last = 0;
+    for (i = 0; i < n_kept; i++) {
+        s = 255 - (order[i] & 255);
+        plan->lengths[s] = lengths[i];
+        bits += (uint64_t)counts[s] * lengths[i];
+        if (s < plan->first) plan->first = s;
+        if (s > plan->last) plan->last = s;
+    }
+    plan->escape_length = has_escape ? lengths[n_kept] : 0;
+    if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
+    bits += n_symbols; /* the sample's luck, twice: its counts look more skewed than they are, and the code fits them, not the rest */
+    return bits >= enough ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+}
+
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                         uint8_t *list, uint8_t *spare, size_t n);
+
+/* A mask is worth nesting if the rarer bit is rarer than this, in 65536ths: the entropy of 0.4 is 0.97 bit. Lower, ordinary
+ * planes get larger (N(0, 0.02) in bf16 by 0.07 % of the input at 0.316); higher, they slow down. */
+#define LMC__NEST_BELOW 26214u
+
+/* The level (spec 8.4) whose q is nearest to ones / n in the logarithm. Between levels L and L + 1: 2^-(1.75 + L / 2). */
+static unsigned lmc__choose_level(size_t ones, size_t n)
+{
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {19484, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
+    unsigned level = 0;
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level]) level++;
+    return level;
+}
+
+/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out. Where there is room for it raw, it stands at
+ * e->out + 1 already. Returns 0 if there is no room. */
+static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
+{
+    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    uint8_t *const mode = e->out;
+    if (n >= 2 * LMC__MASK_MODE_MIN && (uint64_t)rarer << 16 < (uint64_t)n * LMC__NEST_BELOW) {
+        const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
+        lmc__tree *tree = &e->scratch->trees[nesting + 1];
+        uint8_t *const end = e->end, *const top = e->stack.top;
+        uint8_t *list = lmc__push_list(&e->stack, size), *spare = lmc__push_list(&e->stack, size);
+        uint8_t *code = lmc__push_list(&e->stack, size);
+        size_t coded = size;
+        if (code) {
+            size_t i;
+            for (i = 0; i < size; i++) list[i] = (uint8_t)(mask[i] ^ (polarity ? 0xFF : 0));
+            lmc__tree_set_frozen(tree, level);
+            e->k->map(list, list, size, tree->rank);
+            e->out = code;
+            e->end = code + size - 1; /* it must save a byte */
+            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size)) coded = (size_t)(e->out - code);
+        }
+        e->end = end;
+        e->out = mode;
+        e->stack.top = top;
+        if (coded < size) {
+            if (coded + 1 > (size_t)(end - mode)) return 0;
+            mode[0] = (uint8_t)(1 + 2 * level + polarity);
+            memcpy(mode + 1, code, coded);
+            e->out += coded + 1;
+            return 1;
+        }
+    }
+    if (mask != mode + 1) return 0;
+    mode[0] = 0;
+    e->out += size + 1;
+    return 1;
+}
+
+/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n elements, overwritten; spare:
+ * a list of n. Returns 0 if there is no room. */
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                         uint8_t *list, uint8_t *spare, size_t n)
+{
+    const lmc__tree *tree = &e->scratch->trees[nesting];
+    const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
+    unsigned flat, middle, half, has_mode;
+    int left_leaf, right_leaf;
+    size_t n_right;
+    uint8_t *mask, *const top = e->stack.top;
+
+    if (n == 0 || (b - a == 1 && a != tree->escape)) return 1;
+    if (b - a == 1) {
+        if (n > room) return 0;
+        e->k->map(e->out, list, n, tree->symbol);
+        e->out += n;
+        return 1;
+    }
+    flat = lmc__tree_flat_depth(tree, a, b, depth);
+    if (flat) {
+        if (flat * row > room) return 0;
+        e->k->flatten(e->out, list, n, a, flat);
+        e->out += flat * row;
+        return 1;
+    }
+    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
+    middle = lmc__tree_leaves_below(tree, half);
+    left_leaf = middle - a == 1 && a != tree->escape;
+    right_leaf = b - middle == 1 && middle != tree->escape;
+    has_mode = n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
+    mask = e->out + has_mode;
+    if (has_mode + row > room) { /* it may yet fit if it is nested */
+        if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
+    }
+    n_right = e->k->partition(mask, left_leaf ? NULL : list, right_leaf ? NULL : spare, list, n, middle);
+    if (!has_mode) e->out = mask + row;
+    else if (!lmc__put_mask(e, nesting, mask, n, n_right)) return 0;
+    e->stack.top = top;
+    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
+    return lmc__put_node(e, nesting, depth + 1, x, a, middle, list, spare + n_right, n - n_right) &&
+           lmc__put_node(e, nesting, depth + 1, half, middle, b, spare, list, n_right);
+}
+
+/* One plane of n elements (spec 8), as the plan says; row is a list and is overwritten. Returns 0 if there is no room. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, size_t n)
+{
+    lmc__tree *tree = &e->scratch->trees[0];
+    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const size_t size = 3 + (n_fields + 1) / 2;
+    uint8_t *const top = e->stack.top, *spare = lmc__push_list(&e->stack, n);
+    unsigned i;
+    int fits = 0;
+    if (spare && size <= (size_t)(e->end - e->out) && lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) {
+        uint8_t *o = e->out;
+        o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
+        o[1] = (uint8_t)plan->first;
+        o[2] = (uint8_t)(count - 1);
+        memset(o + 3, 0, size - 3);
+        for (i = 0; i < n_fields; i++) {
+            unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
+            o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
+        }
+        e->out += size;
+        e->k->map(row, row, n, tree->rank);
+        fits = lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
+    }
+    e->stack.top = top;
+    return fits;
+}
+
+/* -- 8.5 encoding blocks (spec 7) -- */
+
+/* Blocks of more elements than this are sampled: 32 elements in every 256, at a place in them that changes from one to
+ * the next, so that rows of a power of two elements are not sampled in the same columns only. */
+#define LMC__SAMPLE_ABOVE 8192u
+#define LMC__SAMPLE_STEP 256u
+#define LMC__SAMPLE_RUN 32u
+
+/* Fills counts; returns the number of elements counted. */
+static uint32_t lmc__sample(const lmc__kernels *k, uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    size_t i;
+    uint32_t total = 0, group = 0;
+    memset(counts, 0, width * sizeof counts[0]);
+    if (n <= LMC__SAMPLE_ABOVE) {
+        k->count_values(counts, src, n, width, rotate);
+        return (uint32_t)n;
+    }
+    for (i = 0; i + LMC__SAMPLE_STEP <= n; i += LMC__SAMPLE_STEP, group++) {
+        /* group times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
+        size_t shift = (group * 2654435769u >> 16) % (LMC__SAMPLE_STEP - LMC__SAMPLE_RUN + 1);
+        k->count_values(counts, src + (i + shift) * width, LMC__SAMPLE_RUN, width, rotate);
+        total += LMC__SAMPLE_RUN;
+    }
+    return total;
+}
+
+/* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
+static void lmc__guess_width(const lmc__kernels *k, lmc__scratch *scratch, const uint8_t *src, size_t size, unsigned *width, int *rotate)
+{
+    uint64_t best = UINT64_MAX;
+    unsigned w, p;
+    int r;
+    for (w = 1; w <= 8; w *= 2) {
+        if (size % w) break;
+        for (r = 0; r <= (w > 1); r++) {
+            uint32_t total = lmc__sample(k, scratch->counts, src, size / w, w, r);
+            uint64_t bits = 0;
+            /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
+            for (p = 0; p < w; p++) bits += lmc__min64(lmc__entropy(scratch->counts[p], total) + 128, (uint64_t)total * 8);
+            bits = (bits << 10) / ((uint64_t)total * w);
+            if (bits + (best >> 7) < best) { /* better by a 128th */
+                best = bits;
+                *width = w;
+                *rotate = r;
+            }
+        }
+    }
+}
+
+static void lmc__put_block_header(uint8_t *dst, unsigned coding, size_t n, size_t payload_size, uint32_t crc,
+                                  const lmc__kernels *k, lmc_position position)
+{
+    uint8_t place[8];
+    lmc__store32(place, position.run);
+    lmc__store32(place + 4, position.block);
+    dst[0] = LMC__BLOCK_SYNC;
+    dst[1] = (uint8_t)coding;
+    dst[2] = dst[3] = 0;
+    lmc__store32(dst + 4, (uint32_t)n);
+    lmc__store32(dst + 8, (uint32_t)payload_size);
+    lmc__store32(dst + 12, crc);
+    lmc__store32(dst + 16, k->crc32c(k->crc32c(0, place, 8), dst, 16));
+}
+
+static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
+
+/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    const size_t size = n * width;
+    enum lmc__choice choice[8];
+    lmc__planes planes;
+    lmc__plan *const plans = e->scratch->plans;
+    uint32_t (*counts)[256] = e->scratch->counts;
+    const uint32_t total = lmc__sample(e->k, counts, src, n, width, rotate);
+    unsigned p, n_raw = 0, n_leading = 0;
+
+    for (p = 0; p < width; p++) {
+        choice[p] = lmc__choose_plane(&plans[p], counts[p], total, n);
+        if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
+        if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
+    }
+    if (n_raw == width) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, size - 1);
+    if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
+    for (p = 0; p < width; p++) { /* leading raw planes have a place in dst already */
+        planes.row[p] = p < n_leading ? dst + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
+        if (planes.row[p] == NULL) return 0;
+    }
+    e->k->split(&planes, src, n, width, rotate);
+    for (p = 0; p < width; p++) {
+        uint8_t *const start = e->out;
+        const uint8_t value = planes.row[p][0];
+        if (p < n_leading) {
+            start[0] = LMC__PLANE_RAW;
+            e->out += n + 1;
+            continue;
+        }
+        if ((choice[p] == LMC__CHOOSE_CONSTANT || counts[p][value] == total) && e->k->is_constant(planes.row[p], n)) {
+            if (e->end - e->out < 2) return 0;
+            start[0] = LMC__PLANE_CONSTANT;
+            start[1] = value;
+            e->out += 2;
+            continue;
+        }
+        if (choice[p] == LMC__CHOOSE_TREE) {
+            uint8_t *const end = e->end;
+            if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
+            if (lmc__put_tree(e, &plans[p], planes.row[p], n)) {
+                e->end = end;
+                continue;
+            }
+            e->end = end;
+            e->out = start;
+            e->k->split(&planes, src, n, width, rotate); /* rare: the row was overwritten, make it again */
+        }
+        if ((size_t)(e->end - e->out) < n + 1) return 0;
+        start[0] = LMC__PLANE_RAW;
+        memcpy(start + 1, planes.row[p], n);
+        e->out += n + 1;
+    }
+    return (size_t)(e->out - dst);
+}
+
+static int lmc__is_workspace(size_t ws_size, size_t n)
+{
+    size_t needed = lmc_workspace_size(n);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* crc: that of the size bytes at src, where the caller has it; else NULL. */
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
+                                         enum lmc_dtype dtype, lmc_position position, const uint32_t *crc, void *ws, size_t ws_size)
+{
+    unsigned width = lmc_dtype_width(dtype);
+    int rotate = lmc__dtypes[dtype].is_float;
+    uint8_t *const out = (uint8_t *)dst;
+    const uint32_t content_crc = crc ? *crc : k->crc32c(0, src, size); /* first: it brings the block into the cache */
+    size_t payload_size = 0;
+    lmc__encoder e;
+
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    if (dtype == LMC_AUTO) lmc__guess_width(k, e.scratch, src, size, &width, &rotate);
+    payload_size = lmc__put_planes(&e, out + LMC_BLOCK_HEADER_SIZE, dst_cap - LMC_BLOCK_HEADER_SIZE, src, size / width, width, rotate);
+    if (payload_size) {
+        lmc__put_block_header(out, lmc__log2_width(width) | (rotate ? 4u : 0u) | LMC__LAYOUT_PLANES << 5, size / width,
+                              payload_size, content_crc, k, position);
+    } else {
+        if (dst_cap - LMC_BLOCK_HEADER_SIZE < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(out + LMC_BLOCK_HEADER_SIZE, src, size);
+        lmc__put_block_header(out, lmc__log2_width(width) | LMC__LAYOUT_STORED << 5, size / width, size, content_crc, k, position);
+    }
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit and the workspace. */
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                                         enum lmc_dtype dtype, lmc_position position, void *ws, size_t ws_size)
+{
+    const unsigned width = lmc_dtype_width(dtype);
+    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT || size == 0 || size % width ||
+        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        return LMC_ERR_ARGUMENT;
+    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, dtype, position, NULL, ws, ws_size);
+}
+
+/* -- 8.6 decoding lists -- */
+
+typedef struct lmc__decoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    const uint8_t *in, *end;
+} lmc__decoder;
+
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                     uint8_t *list, uint8_t *spare, size_t n);
+
+/* The unused bits of the last of size bytes that hold n bits are zero. */
+LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+{
+    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+}
+
+/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input says, mask has n bits and
+ * no others, so its number of ones is at most n. */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n, const uint8_t **mask)
+{
+    const size_t size = (n + 7) / 8;
+    unsigned mode = 0;
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+    }
+    if (mode == 0) {
+        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+        *mask = d->in;
+        d->in += size;
+    } else {
+        lmc__tree *tree = &d->scratch->trees[nesting + 1];
+        uint8_t *list, *spare;
+        size_t i;
+        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        spare = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1);
+        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
+        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        if ((mode - 1) & 1)
+            for (i = 0; i < size; i++) list[i] = (uint8_t)~list[i];
+        *mask = list;
+    }
+    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
+ * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
+ * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                     uint8_t *list, uint8_t *spare, size_t n)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = d->stack.top;
+    const uint8_t *mask;
+    unsigned flat, middle, half;
+    size_t n_right;
+    lmc__side left, right;
+
+    if (n == 0) return LMC_OK;
+    if (b - a == 1) {
+        if (a != tree->escape) {
+            memset(list, tree->symbol[a], n);
+            return LMC_OK;
+        }
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        memcpy(list, d->in, n);
+        d->in += n;
+        return LMC_OK;
+    }
+    flat = lmc__tree_flat_depth(tree, a, b, depth);
+    if (flat) {
+        unsigned i;
+        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
+        d->in += flat * row;
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__get_mask(d, nesting, n, &mask));
+    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
+    middle = lmc__tree_leaves_below(tree, half);
+    n_right = d->k->count_ones(mask, row);
+    left.list = right.list = NULL;
+    left.value = right.value = 0;
+    if (middle - a == 1 && a != tree->escape) left.value = tree->symbol[a];
+    else {
+        left.list = spare;
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
+    }
+    if (b - middle == 1 && middle != tree->escape) right.value = tree->symbol[middle];
+    else {
+        right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
+    }
+    d->k->merge(list, mask, n, left, right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* A plane that is coded as a tree (d->in is behind its mode byte), to list. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, size_t n)
+{
+    lmc__tree *tree = &d->scratch->trees[0];
+    uint8_t lengths[256];
+    unsigned first, count, n_fields, escape_length = 0, i;
+    size_t size;
+    uint8_t *const top = d->stack.top, *spare = lmc__push_list(&d->stack, n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
+    first = d->in[0];
+    count = d->in[1] + 1u;
+    d->in += 2;
+    n_fields = count + (has_escape ? 1 : 0);
+    size = (n_fields + 1) / 2;
+    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
+    memset(lengths, 0, sizeof lengths);
+    for (i = 0; i < count; i++) lengths[first + i] = d->in[i / 2] >> 4 * (i & 1) & 15;
+    if (has_escape) {
+        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
+        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+    }
+    LMC__CHECK(lengths[first] && lengths[first + count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, escape_length), LMC_ERR_CORRUPT);
+    d->in += size;
+    LMC__TRY(lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n));
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* -- 8.7 decoding blocks -- */
+
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate)
+{
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        unsigned mode;
+        uint8_t *list;
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+        if (mode == LMC__PLANE_RAW) { /* used where it lies */
+            LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+            planes.row[p] = d->in;
+            d->in += n;
+            continue;
+        }
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        planes.row[p] = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
+        if (mode == LMC__PLANE_CONSTANT) {
+            LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+            memset(list, *d->in++, n);
+        } else {
+            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, n));
+        }
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    d->k->join(dst, &planes, n, width, rotate);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src, size_t src_size, lmc_position position, lmc_block_info *info)
+{
+    uint8_t place[8];
+    uint64_t size;
+    unsigned width, layout;
+    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
+    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    lmc__store32(place, position.run);
+    lmc__store32(place + 4, position.block);
+    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 16) == lmc__load32(src + 16), LMC_ERR_CHECKSUM);
+    width = 1u << (src[1] & 3);
+    layout = src[1] >> 5;
+    LMC__CHECK((src[1] & 0x18) == 0 && layout <= LMC__LAYOUT_PLANES && src[2] == 0 && src[3] == 0, LMC_ERR_UNSUPPORTED);
+    info->n = lmc__load32(src + 4);
+    info->width = width;
+    info->crc = lmc__load32(src + 12);
+    info->stored = layout == LMC__LAYOUT_STORED;
+    LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
+    size = (uint64_t)info->n * width;
+    if (info->stored) LMC__CHECK(lmc__load32(src + 8) == size && (src[1] & 4) == 0, LMC_ERR_CORRUPT);
+    else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);
+    info->size = (size_t)size; /* at most 8 MiB */
+    info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)lmc__load32(src + 8);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position, lmc_block_info *info)
+{
+    lmc_block_info found;
+    if (!src || !info) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
+    *info = found;
+    return LMC_OK;
+}
+
+/* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. */
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, const uint8_t *src, const lmc_block_info *info, void *ws, size_t ws_size)
+{
+    if (info->stored) {
+        memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
+    } else {
+        lmc__decoder d;
+        d.k = k;
+        d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+        d.in = src + LMC_BLOCK_HEADER_SIZE;
+        d.end = src + info->encoded_size;
+        LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1));
+    }
+    LMC__CHECK(k->crc32c(0, dst, info->size) == info->crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t src_size,
+                                         lmc_position position, void *ws, size_t ws_size)
+{
+    const lmc__kernels *k = lmc__get_kernels();
+    lmc_block_info info;
+    if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
+    LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
+    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
+    if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, (const uint8_t *)src, &info, ws, ws_size));
+    *dst_size = info.size;
+    return LMC_OK;
+}
+
+/* -- 8.8 waves: blocks that are coded at the same time -- */
+
+/* One block of a wave. */
+typedef struct lmc__job {
+    const uint8_t *src;
+    uint8_t *dst;
+    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
+    lmc_block_info info;       /* decoding */
+    lmc_position position;
+    size_t skip, keep;         /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is not all of it */
+    size_t first_piece, n_pieces; /* section 9 */
+    enum lmc_status status;
+} lmc__job;
+
+typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one tensor, or to none (section 9) */
+    uint32_t size, crc;
+    int in_tensor;
+} lmc__piece;
+
+typedef struct lmc__wave {
+    const lmc__kernels *k;
+    enum lmc_dtype dtype;
+    lmc__job *jobs;
+    lmc__piece *pieces;   /* NULL: none wanted */
+    uint8_t *workspaces;  /* one for each worker */
+    size_t workspace_size;
+    size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
+} lmc__wave;
+
+/* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
+#define LMC__JOBS_PER_WORKER 4u
+#define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
+
+static unsigned lmc__count_workers(const lmc_parallel *parallel) { return parallel ? parallel->n_workers : 1; }
+static int lmc__is_parallel(const lmc_parallel *parallel)
+{
+    return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
+}
+static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
+{
+    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n < 1 ? 1 : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER : n) * lmc__count_workers(parallel);
+}
+
+static void lmc__run_wave(const lmc_parallel *parallel, lmc_task task, lmc__wave *wave, size_t n)
+{
+    size_t i;
+    if (parallel && n > 1) parallel->run(parallel->user, task, wave, n);
+    else for (i = 0; i < n; i++) task(wave, i, 0);
+}
+
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size);
+
+/* CRCs of a job's pieces, of the bytes at p; returns that of all. */
+static uint32_t lmc__crc_pieces(const lmc__wave *wave, const lmc__job *job, const uint8_t *p)
+{
+    uint32_t crc = 0;
+    size_t i;
+    for (i = job->first_piece; i < job->first_piece + job->n_pieces; i++) {
+        lmc__piece *piece = &wave->pieces[i];
+        piece->crc = wave->k->crc32c(0, p, piece->size);
+        crc = lmc__crc_combine(crc, piece->crc, piece->size);
+        p += piece->size;
+    }
+    return crc;
+}
+
+static void lmc__encode_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    lmc__job *job = &wave->jobs[index];
+    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    const int in_pieces = wave->pieces && job->n_pieces > 1;
+    uint32_t crc = 0;
+    if (in_pieces) crc = lmc__crc_pieces(wave, job, job->src);
+    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, wave->dtype,
+                                    job->position, in_pieces ? &crc : NULL, ws, wave->workspace_size);
+    if (job->status == LMC_OK && wave->pieces && !in_pieces) wave->pieces[job->first_piece].crc = lmc__load32(job->dst + 12);
+}
+
+static void lmc__decode_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    lmc__job *job = &wave->jobs[index];
+    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    const int whole = job->keep == job->info.size;
+    uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
+    job->status = lmc__decode_block(wave->k, dst, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
+    if (job->status != LMC_OK) return;
+    if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
+    if (wave->pieces) {
+        if (job->n_pieces > 1) (void)lmc__crc_pieces(wave, job, dst);
+        else wave->pieces[job->first_piece].crc = job->info.crc;
+    }
+}
+
+/* The first error of n jobs, in order. */
+static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);
+    return LMC_OK;
+}
+
+/* -- 8.9 tensors in memory -- */
+
+/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones follow changes in the data
+ * less well. Bytes of unknown kind are counted as if they were 16-bit elements. */
+#define LMC__DEFAULT_LOG2_BLOCK 16u
+
+/* Bytes per block, or 0 if the options are illegal. */
+static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block)
+{
+    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT || (log2_block != 0 && (log2_block < 14 || log2_block > 20))) return 0;
+    if (log2_block == 0) log2_block = LMC__DEFAULT_LOG2_BLOCK + (dtype == LMC_AUTO ? 1 : 0);
+    return (size_t)1 << (log2_block + log2_width);
+}
+
+static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
+{
+    return options && lmc__is_parallel(options->parallel) ? lmc__get_block_size(options->dtype, options->log2_block) : 0;
+}
+
+LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
+{
+    const size_t block_size = lmc__get_tensor_block_size(options);
+    uint64_t headers;
+    if (block_size == 0) return UINT64_MAX;
+    headers = (size / block_size + (size % block_size ? 1 : 0)) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
+    return size <= UINT64_MAX - headers ? size + headers : UINT64_MAX;
+}
+
+/* Jobs, then the workspaces of the workers, each with room for a block. */
+static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options, size_t block_size, void *ws)
+{
+    const size_t jobs_size = lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
+    const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    memset(wave, 0, sizeof *wave);
+    wave->k = lmc__get_kernels();
+    wave->dtype = options->dtype;
+    wave->temp_size = block_size;
+    wave->workspace_size = lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+    if (ws) {
+        wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
+        wave->workspaces = (uint8_t *)ws + skip + jobs_size;
+    }
+    return 16 + jobs_size + lmc__count_workers(options->parallel) * wave->workspace_size;
+}
+
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
+{
+    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc__wave wave;
+    return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+}
+
+LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                                          const lmc_tensor_options *options, void *ws, size_t ws_size)
+{
+    const size_t block_size = lmc__get_tensor_block_size(options);
+    const uint8_t *in = (const uint8_t *)src;
+    uint8_t *out = (uint8_t *)dst;
+    lmc__wave wave;
+    size_t done = 0, max_jobs, n_blocks, block = 0;
+    if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) || size % lmc_dtype_width(options->dtype)) return LMC_ERR_ARGUMENT;
+    if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    n_blocks = size / block_size + (size % block_size ? 1 : 0);
+    if ((uint64_t)n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
+    lmc__set_tensor_wave(&wave, options, block_size, ws);
+    max_jobs = lmc__count_jobs(options->parallel, block_size);
+    while (block < n_blocks) {
+        size_t room = dst_cap - done, n = 0, i;
+        /* Each block is encoded where it lands if none before it gets smaller, then moved down. */
+        while (n < max_jobs && block + n < n_blocks) {
+            lmc__job *job = &wave.jobs[n];
+            size_t at = (block + n) * block_size, slot;
+            job->src = in + at;
+            job->src_size = lmc__min(block_size, size - at);
+            slot = lmc_bound_block(job->src_size);
+            if (slot > room && n > 0) break;
+            job->dst = out + (dst_cap - room);
+            job->dst_size = lmc__min(slot, room);
+            job->position.run = options->run;
+            job->position.block = (uint32_t)(block + n);
+            room -= job->dst_size;
+            n++;
+        }
+        lmc__run_wave(options->parallel, lmc__encode_task, &wave, n);
+        LMC__TRY(lmc__wave_status(&wave, n));
+        for (i = 0; i < n; i++) {
+            memmove(out + done, wave.jobs[i].dst, wave.jobs[i].dst_size);
+            done += wave.jobs[i].dst_size;
+        }
+        block += n;
+    }
+    *dst_size = done;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src, size_t src_size,
+                                          uint64_t total_size, const lmc_tensor_options *options, void *ws, size_t ws_size)
+{
+    const size_t temp_size = lmc__get_tensor_block_size(options);
+    const uint8_t *in = (const uint8_t *)src;
+    uint8_t *out = (uint8_t *)dst;
+    uint64_t at = 0, block_size = 0, block = 0;
+    size_t used = 0, max_jobs;
+    lmc__wave wave;
+    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size || size > total_size - offset) return LMC_ERR_ARGUMENT;
+    if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    lmc__set_tensor_wave(&wave, options, temp_size, ws);
+    max_jobs = lmc__count_jobs(options->parallel, temp_size);
+    while (size != 0 && at < offset + size) {
+        size_t n = 0;
+        while (n < max_jobs && at < offset + size) {
+            lmc__job *job = &wave.jobs[n];
+            LMC__CHECK(block <= UINT32_MAX, LMC_ERR_CORRUPT);
+            job->position.run = options->run;
+            job->position.block = (uint32_t)block++;
+            LMC__TRY(lmc__read_block_info(wave.k, in + used, src_size - used, job->position, &job->info));
+            LMC__CHECK(job->info.encoded_size <= src_size - used, LMC_ERR_TRUNCATED);
+            if (block_size == 0) block_size = job->info.size;
+            LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
+            job->src = in + used;
+            used += job->info.encoded_size;
+            if (at + job->info.size > offset) {
+                job->skip = at < offset ? (size_t)(offset - at) : 0;
+                job->keep = (size_t)lmc__min64(job->info.size - job->skip, offset + size - (at + job->skip));
+                job->dst = out + (size_t)(at + job->skip - offset);
+                if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
+                    (job->keep != job->info.size && job->info.size > temp_size))
+                    return LMC_ERR_WORKSPACE;
+                n++;
+            }
+            at += job->info.size;
+        }
+        lmc__run_wave(options->parallel, lmc__decode_task, &wave, n);
+        LMC__TRY(lmc__wave_status(&wave, n));
+    }
+    if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* == 9 snapshots ===================================================================================================== */
+
+/* -- 9.1 identities (spec 9.2, 9.3) -- */
+
+/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
+{
+    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
+    static const uint32_t power[64] = {
+        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+        0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+        0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+        0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+        0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
+        0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
+        0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
+        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000
+    };
+    unsigned i;
+    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
+        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
+    return a ^ b;
+}
+
+typedef struct lmc__sha256 {
+    uint32_t state[8];
+    uint64_t size;
+    uint8_t block[64];
+} lmc__sha256;
+
+static void lmc__sha256_init(lmc__sha256 *sha)
+{
+    static const uint32_t start[8] = {
+        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19
+    };
+    memcpy(sha->state, start, sizeof start);
+    sha->size = 0;
+}
+
+/* FIPS 180-4, 6.2.2 */
+static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
+{
+    static const uint32_t constants[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2
+    };
+    uint32_t w[64], v[8];
+    int t;
+#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
+    for (t = 0; t < 16; t++)
+        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
+    for (; t < 64; t++)
+        w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) + w[t - 7] +
+               (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
+    memcpy(v, state, sizeof v);
+    for (t = 0; t < 64; t++) {
+        uint32_t a = v[0], e = v[4];
+        uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
+        uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof v[0]);
+        v[4] += t1;
+        v[0] = t1 + t2;
+    }
+    for (t = 0; t < 8; t++) state[t] += v[t];
+#undef LMC__ROTR
+}
+
+static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)data;
+    while (size != 0) {
+        size_t used = (size_t)(sha->size & 63), n = lmc__min(64 - used, size);
+        memcpy(sha->block + used, p, n);
+        sha->size += n;
+        p += n;
+        size -= n;
+        if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
+    }
+}
+
+static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
+{
+    static const uint8_t pad[64] = {0x80};
+    const uint64_t bits = sha->size * 8;
+    uint8_t end[8];
+    int i;
+    lmc__sha256_update(sha, pad, 1 + (size_t)((119 - (sha->size & 63)) & 63)); /* up to 8 bytes before a block's end */
+    for (i = 0; i < 8; i++) end[i] = (uint8_t)(bits >> (56 - 8 * i));
+    lmc__sha256_update(sha, end, 8);
+    for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies in one block, and in one
+ * leaf of one tensor (spec 9.2) or in none. Pieces are planned in order, their CRCs taken in parallel, then absorbed in order.
+ * A file without tensors counts as one tensor. */
+typedef struct lmc__digester {
+    const lmc_file *file;
+    uint64_t planned;        /* how far pieces are planned */
+    size_t planned_tensor;
+    uint64_t absorbed;       /* bytes of the file */
+    size_t tensor;           /* the one that is being absorbed, or next */
+    uint64_t tensor_done;    /* bytes of it */
+    uint32_t file_crc, leaf_crc, leaf_size;
+    lmc__sha256 sha;
+    uint8_t *identities;     /* where they go: 32 bytes for each tensor, or for the file */
+} lmc__digester;
+
+static void lmc__begin_identity(lmc__digester *d)
+{
+    lmc__sha256_init(&d->sha);
+    lmc__sha256_update(&d->sha, "LMC tensor 1", 13);
+    d->tensor_done = 0;
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
+{
+    memset(d, 0, sizeof *d);
+    d->file = file;
+    lmc__begin_identity(d);
+}
+
+static size_t lmc__count_identities(const lmc_file *file) { return file->n_tensors ? file->n_tensors : 1; }
+
+/* The next piece, at most max > 0 bytes. */
+static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
+{
+    const lmc_tensor *t = d->file->tensors;
+    uint64_t start = 0, end = UINT64_MAX;
+    lmc__piece piece;
+    piece.in_tensor = 1;
+    piece.crc = 0;
+    if (d->file->n_tensors) {
+        while (d->planned_tensor < d->file->n_tensors && t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned) d->planned_tensor++;
+        if (d->planned_tensor < d->file->n_tensors) {
+            start = t[d->planned_tensor].offset;
+            end = start + t[d->planned_tensor].size;
+        }
+        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
+        if (!piece.in_tensor) end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
+    }
+    if (piece.in_tensor) end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
+    d->planned += piece.size;
+    return piece;
+}
+
+static void lmc__finish_identity(lmc__digester *d)
+{
+    const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
+    const char *dtype = t ? t->dtype : "U8";
+    const unsigned rank = t ? t->rank : 1;
+    uint8_t field[8];
+    unsigned i;
+    if (d->leaf_size) {
+        lmc__store32(field, d->leaf_crc);
+        lmc__sha256_update(&d->sha, field, 4);
+    }
+    field[0] = (uint8_t)strlen(dtype);
+    lmc__sha256_update(&d->sha, field, 1);
+    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
+    field[0] = (uint8_t)rank;
+    lmc__sha256_update(&d->sha, field, 1);
+    for (i = 0; i < rank; i++) {
+        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
+        lmc__sha256_update(&d->sha, field, 8);
+    }
+    lmc__store64(field, d->tensor_done);
+    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_finish(&d->sha, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+    d->tensor++;
+    lmc__begin_identity(d);
+}
+
+/* Tensors that are complete now, empty ones included. */
+static void lmc__finish_identities(lmc__digester *d)
+{
+    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size) lmc__finish_identity(d);
+}
+
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
+{
+    d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
+    d->absorbed += piece->size;
+    if (!piece->in_tensor) return;
+    lmc__finish_identities(d);
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) {
+        uint8_t field[4];
+        lmc__store32(field, d->leaf_crc);
+        lmc__sha256_update(&d->sha, field, 4);
+        d->leaf_size = d->leaf_crc = 0;
+    }
+}
+
+/* All bytes of the file are absorbed. */
+static void lmc__finish_digester(lmc__digester *d)
+{
+    if (d->file->n_tensors) lmc__finish_identities(d);
+    else lmc__finish_identity(d);
+}
+
+/* -- 9.2 memory -- */
+
+typedef struct lmc__buffer {
+    uint8_t *data;
+    size_t size, cap;
+    void *alloc_user;
+} lmc__buffer;
+
+static void lmc__free_buffer(lmc__buffer *b)
+{
+    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
+    b->data = NULL;
+    b->size = b->cap = 0;
+}
+
+/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending is linear. */
+static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
+{
+    uint64_t needed, cap;
+    void *data;
+    if (more <= b->cap - b->size) return LMC_OK;
+    if (more > SIZE_MAX / 2 - b->size) return LMC_ERR_SIZE;
+    needed = b->size + more;
+    cap = (uint64_t)b->cap + b->cap / 2;
+    cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
+    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
+    if (!data) return LMC_ERR_MEMORY;
+    b->data = (uint8_t *)data;
+    b->cap = (size_t)cap;
+    return LMC_OK;
+}
+
+/* Appends `more` bytes, data or zeros if data is NULL. */
+static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
+{
+    LMC__TRY(lmc__reserve(b, more));
+    if (data && more) memcpy(b->data + b->size, data, more);
+    else if (more) memset(b->data + b->size, 0, more);
+    b->size += more;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
+{
+    uint8_t field[4];
+    lmc__store32(field, v);
+    return lmc__append(b, field, 4);
+}
+
+/* Buffers and workspaces of waves; grow to what the blocks at hand need. */
+typedef struct lmc__coder {
+    lmc__wave wave;
+    const lmc_parallel *parallel;
+    lmc__buffer jobs, pieces, workspaces, in, out;
+    size_t max_jobs;
+} lmc__coder;
+
+static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
+{
+    memset(c, 0, sizeof *c);
+    c->wave.k = lmc__get_kernels();
+    c->parallel = parallel;
+    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->in.alloc_user = c->out.alloc_user = alloc_user;
+}
+
+static void lmc__free_coder(lmc__coder *c)
+{
+    lmc__free_buffer(&c->jobs);
+    lmc__free_buffer(&c->pieces);
+    lmc__free_buffer(&c->workspaces);
+    lmc__free_buffer(&c->in);
+    lmc__free_buffer(&c->out);
+}
+
+/* Prepare for blocks of up to block_size bytes, n_elements elements each. */
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements)
+{
+    const size_t temp_size = (block_size + 15) & ~(size_t)15, size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    c->max_jobs = lmc__count_jobs(c->parallel, block_size);
+    LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
+    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)size * lmc__count_workers(c->parallel)));
+    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
+    c->wave.workspaces = c->workspaces.data;
+    c->wave.workspace_size = size;
+    c->wave.temp_size = temp_size;
+    return LMC_OK;
+}
+
+/* Plan the pieces of a job that covers the next size bytes of the digester's file. */
+static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *job, size_t size)
+{
+    job->first_piece = c->pieces.size / sizeof(lmc__piece);
+    job->n_pieces = 0;
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
+        size -= piece.size;
+        job->n_pieces++;
+    }
+    return LMC_OK;
+}
+
+static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
+{
+    size_t i;
+    for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++) lmc__absorb_piece(d, &c->wave.pieces[i]);
+    c->pieces.size = 0;
+}
+
+/* -- 9.3 names in order -- */
+
+/* Something with a name, and an identity where that counts. */
+typedef struct lmc__item {
+    const uint8_t *name;
+    size_t size;
+    const uint8_t *identity; /* or NULL */
+} lmc__item;
+
+static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
+{
+    int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
+    return order ? order : a->size < b->size ? -1 : a->size > b->size;
+}
+
+static int lmc__compare_items(const lmc__item *a, const lmc__item *b)
+{
+    int order = lmc__compare_names(a, b);
+    return order || !a->identity ? order : memcmp(a->identity, b->identity, LMC_IDENTITY_SIZE);
+}
+
+/* Heap sort: n log n whatever the input, no memory. */
+static void lmc__sort_items(lmc__item *items, size_t n)
+{
+    size_t start = n / 2, end = n;
+    while (end > 1) {
+        size_t root, child;
+        lmc__item item;
+        if (start > 0) item = items[--start];
+        else {
+            item = items[--end];
+            items[end] = items[0];
+        }
+        for (root = start; (child = 2 * root + 1) < end; root = child) {
+            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0) child++;
+            if (lmc__compare_items(&item, &items[child]) >= 0) break;
+            items[root] = items[child];
+        }
+        items[root] = item;
+    }
+}
+
+/* items are sorted */
+static int lmc__has_duplicates(const lmc__item *items, size_t n)
+{
+    size_t i;
+    for (i = 1; i < n; i++)
+        if (lmc__compare_names(&items[i - 1], &items[i]) == 0) return 1;
+    return 0;
+}
+
+static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size, const uint8_t *identity)
+{
+    lmc__item item;
+    item.name = (const uint8_t *)name;
+    item.size = size;
+    item.identity = identity;
+    return lmc__append(items, &item, sizeof item);
+}
+
+/* -- 9.4 sections (spec 5) -- */
+
+static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number, const uint8_t *body, uint64_t size, const lmc__kernels *k)
+{
+    memcpy(dst, kind, 4);
+    lmc__store32(dst + 4, number);
+    lmc__store64(dst + 8, size);
+    lmc__store32(dst + 16, k->crc32c(0, dst, 16));
+    lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
+}
+
+/* The head of a section; its body is checked by lmc__check_body when it is there. */
+typedef struct lmc__section {
+    char kind[4];
+    uint32_t number;
+    uint64_t size;
+    uint32_t body_crc;
+} lmc__section;
+
+static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p, const lmc__kernels *k)
+{
+    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
+    memcpy(section->kind, p, 4);
+    section->number = lmc__load32(p + 4);
+    section->size = lmc__load64(p + 8);
+    section->body_crc = lmc__load32(p + 20);
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static int lmc__is_kind(const lmc__section *section, const char *kind) { return memcmp(section->kind, kind, 4) == 0; }
+
+/* Path rules of spec 5.1. */
+static int lmc__is_path(const uint8_t *p, size_t size)
+{
+    size_t i, start = 0;
+    if (size == 0) return 1;
+    for (i = 0; i <= size; i++) {
+        if (i == size || p[i] == '/') {
+            size_t n = i - start;
+            if (n == 0 || (n == 1 && p[start] == '.') || (n == 2 && p[start] == '.' && p[start + 1] == '.')) return 0;
+            start = i + 1;
+        } else if (p[i] == 0 || p[i] == '\\') {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape, times bits, over 8. */
+static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
+{
+    uint64_t n = 1;
+    unsigned i;
+    for (i = 0; i < rank; i++)
+        if (shape[i] == 0) return 0;
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
+        n *= shape[i];
+    }
+    /* F4 and F6: n may be up to twice the size in bytes, so divide first */
+    if (n % 8 * bits % 8) return UINT64_MAX;
+    if (n / 8 > LMC__MAX_FILE_SIZE / bits) return UINT64_MAX;
+    n = n / 8 * bits + n % 8 * bits / 8;
+    return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
+}
+
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the lmc_tensors first). */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body, size_t size)
+{
+    const uint8_t *p = body, *const end = body + size;
+    uint64_t n_words = 0, n_chars = 0, position = 0;
+    uint32_t path_size, n_tensors, i;
+    unsigned j;
+    lmc_tensor *tensors;
+    uint64_t *words;
+    char *chars;
+    lmc__item *items;
+
+    memset(file, 0, sizeof *file);
+    LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
+    file->size = lmc__load64(p);
+    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) && p[10] == 0 && p[11] == 0, LMC_ERR_UNSUPPORTED);
+    file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
+    file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
+    file->mode = lmc__load32(p + 12);
+    file->mtime_s = (int64_t)lmc__load64(p + 16);
+    file->mtime_ns = lmc__load32(p + 24);
+    path_size = lmc__load32(p + 28);
+    n_tensors = lmc__load32(p + 32);
+    LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
+    LMC__CHECK(file->mtime_ns <= 999999999u && (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)), LMC_ERR_CORRUPT);
+    LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_tensors == 0 || (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY), LMC_ERR_CORRUPT);
+    LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
+    p += LMC__FILE_BODY_SIZE;
+    LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
+    p += path_size;
+
+    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least, so this is linear in size. */
+    for (i = 0; i < n_tensors; i++) {
+        uint32_t name_size;
+        size_t more;
+        LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
+        name_size = lmc__load32(p + 16);
+        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE && p[21] <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+        LMC__CHECK(p[22] == 0 && p[23] == 0, LMC_ERR_UNSUPPORTED);
+        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20];
+        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
+        n_words += p[21];
+        n_chars += name_size + p[20] + 2u;
+        p += more;
+    }
+    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+
+    memory->size = 0;
+    LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) + 8 * n_words + n_chars + path_size + 1));
+    tensors = (lmc_tensor *)(void *)memory->data;
+    words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
+    items = (lmc__item *)(void *)(words + n_words);
+    chars = (char *)(items + n_tensors);
+    p = body + LMC__FILE_BODY_SIZE;
+    memcpy(chars, p, path_size);
+    chars[path_size] = 0;
+    file->path = chars;
+    chars += path_size + 1;
+    p += path_size;
+    for (i = 0; i < n_tensors; i++) {
+        lmc_tensor *t = &tensors[i];
+        const uint32_t name_size = lmc__load32(p + 16), dtype_size = p[20];
+        enum lmc_dtype dtype;
+        memset(t, 0, sizeof *t);
+        t->offset = lmc__load64(p);
+        t->size = lmc__load64(p + 8);
+        t->rank = p[21];
+        t->shape = words;
+        p += LMC__TENSOR_ENTRY_SIZE;
+        for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
+        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);
+        memcpy(chars, p, name_size);
+        chars[name_size] = 0;
+        t->name = chars;
+        items[i].name = (const uint8_t *)chars;
+        items[i].size = name_size;
+        items[i].identity = NULL;
+        chars += name_size + 1;
+        p += name_size;
+        memcpy(chars, p, dtype_size);
+        chars[dtype_size] = 0;
+        t->dtype = chars;
+        chars += dtype_size + 1;
+        p += dtype_size;
+        LMC__CHECK(t->offset >= position && t->offset <= file->size && t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+        position = t->offset + t->size;
+        dtype = lmc_find_dtype(t->dtype);
+        LMC__CHECK(dtype == LMC_AUTO || lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size, LMC_ERR_CORRUPT);
+    }
+    lmc__sort_items(items, n_tensors);
+    LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
+    file->n_tensors = n_tensors;
+    file->tensors = n_tensors ? tensors : NULL;
+    return LMC_OK;
+}
+
+/* The FILE body of a description from the caller; strings of it are measured here, everything else lmc__parse_file checks. */
+static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+{
+    uint8_t head[LMC__FILE_BODY_SIZE];
+    size_t i, n;
+    unsigned j;
+    if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors)) return LMC_ERR_ARGUMENT;
+    n = strlen(file->path);
+    if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
+    lmc__store64(head, file->size);
+    head[8] = (uint8_t)file->kind;
+    head[9] = (uint8_t)((file->has_mode ? LMC__HAS_MODE : 0) | (file->has_mtime ? LMC__HAS_MTIME : 0));
+    head[10] = head[11] = 0;
+    lmc__store32(head + 12, file->has_mode ? file->mode : 0);
+    lmc__store64(head + 16, file->has_mtime ? (uint64_t)file->mtime_s : 0);
+    lmc__store32(head + 24, file->has_mtime ? file->mtime_ns : 0);
+    lmc__store32(head + 28, (uint32_t)n);
+    lmc__store32(head + 32, (uint32_t)file->n_tensors);
+    LMC__TRY(lmc__append(out, head, sizeof head));
+    LMC__TRY(lmc__append(out, file->path, n));
+    for (i = 0; i < file->n_tensors; i++) {
+        const lmc_tensor *t = &file->tensors[i];
+        uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
+        size_t dtype_size;
+        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK) return LMC_ERR_ARGUMENT;
+        n = strlen(t->name);
+        dtype_size = strlen(t->dtype);
+        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE) return LMC_ERR_ARGUMENT;
+        memset(entry, 0, sizeof entry);
+        lmc__store64(entry, t->offset);
+        lmc__store64(entry + 8, t->size);
+        lmc__store32(entry + 16, (uint32_t)n);
+        entry[20] = (uint8_t)dtype_size;
+        entry[21] = (uint8_t)t->rank;
+        LMC__TRY(lmc__append(out, entry, sizeof entry));
+        for (j = 0; j < t->rank; j++) {
+            uint8_t field[8];
+            lmc__store64(field, t->shape[j]);
+            LMC__TRY(lmc__append(out, field, 8));
+        }
+        LMC__TRY(lmc__append(out, t->name, n));
+        LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+    }
+    return LMC_OK;
+}
+
+typedef struct lmc__run {
+    uint64_t size;
+    size_t block_size;
+    uint64_t n_blocks;      /* at most 2^32 - 1 */
+} lmc__run;
+
+/* A RUN body that continues file number file_number, of which *position bytes have been covered; advances *position. */
+static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size, uint32_t file_number, const lmc_file *file, uint64_t *position)
+{
+    const uint64_t limit = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : file->size;
+    uint64_t sum = 0;
+    uint32_t n_segments, i;
+    LMC__CHECK(size >= LMC__RUN_BODY_SIZE, LMC_ERR_CORRUPT);
+    run->size = lmc__load64(body);
+    n_segments = lmc__load32(body + 12);
+    LMC__CHECK(body[9] == 0 && body[10] == 0 && body[11] == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_segments >= 1 && n_segments <= LMC__MAX_SEGMENTS && size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size >= 1 && run->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+    for (i = 0; i < n_segments; i++) {
+        const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
+        const uint64_t segment_size = lmc__load64(p + 16);
+        LMC__CHECK(lmc__load32(p + 4) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);
+        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position && segment_size <= run->size - sum, LMC_ERR_CORRUPT);
+        *position += segment_size;
+        sum += segment_size;
+    }
+    LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
+    run->block_size = (size_t)1 << body[8];
+    run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Decoded size of a block. */
+LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
+{
+    return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
+}
+
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc__item *item = (lmc__item *)(void *)items->data;
+    const size_t n = items->size / sizeof *item;
+    lmc__sha256 sha;
+    size_t i;
+    lmc__sort_items(item, n);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC snapshot 1", 15);
+    for (i = 0; i < n; i++) {
+        uint8_t field[4];
+        lmc__store32(field, (uint32_t)item[i].size);
+        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_update(&sha, item[i].name, item[i].size);
+        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
+    }
+    lmc__sha256_finish(&sha, identity);
+}
+
+/* -- 9.5 writer -- */
+
+/* Files of unknown size are cut into runs of this many bytes, which are collected before they are written. */
+#define LMC__PENDING_SIZE ((size_t)16 << 20)
+/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+#define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
+/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype share one. */
+#define LMC__OWN_RUN_BLOCKS 4u
+
+struct lmc_writer {
+    lmc_sink sink;
+    lmc_writer_options options;
+    enum lmc_status status;     /* the first error stays */
+    uint64_t offset;            /* bytes written */
+    lmc__coder coder;
+    lmc__buffer index;          /* entries of the index so far */
+    lmc__buffer body;           /* of the section at hand */
+    lmc__buffer metadata;       /* encoded entries, in the order they came */
+    uint32_t n_files, n_runs, n_metadata;
+    int has_empty_path, is_finished;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+
+    int in_file;
+    lmc_file file;
+    lmc__buffer file_memory;
+    enum lmc_dtype default_dtype;
+    uint64_t position;          /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;
+    size_t identities_at;       /* in index: File_Size, File_CRC, identities of this file */
+    lmc__digester digester;
+
+    uint64_t run_left;          /* bytes of the run that have not come yet, those in carry not counted */
+    size_t block_size;
+    uint32_t block;             /* number of the next block */
+    lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
+};
+
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
+{
+    if (size == 0) return LMC_OK;
+    if (w->sink.write(w->sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    w->offset += size;
+    return LMC_OK;
+}
+
+/* Write w->body as a section, and its entry so far to the index. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE], field[8];
+    if (w->body.size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(head, kind, number, w->body.data, w->body.size, w->coder.wave.k);
+    lmc__store64(field, w->offset);
+    LMC__TRY(lmc__append(&w->index, field, 8));
+    LMC__TRY(lmc__append(&w->index, head, sizeof head));
+    LMC__TRY(lmc__append(&w->index, w->body.data, w->body.size));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options)
+{
+    static const lmc_writer_options defaults = {NULL, 0, NULL};
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    lmc_writer *w;
+    if (options == NULL) options = &defaults;
+    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) || lmc__get_block_size(LMC_U8, options->log2_block) == 0)
+        return LMC_ERR_ARGUMENT;
+    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    if (!w) return LMC_ERR_MEMORY;
+    memset(w, 0, sizeof *w);
+    w->sink = *sink;
+    w->options = *options;
+    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = options->alloc_user;
+    w->file_memory.alloc_user = w->carry.alloc_user = options->alloc_user;
+    memset(header, 0, sizeof header);
+    memcpy(header, lmc__magic, 8);
+    header[8] = LMC_FORMAT_MAJOR;
+    header[9] = LMC_FORMAT_MINOR;
+    lmc__store16(header + 10, LMC__HEADER_SIZE);
+    lmc__store32(header + 12, LMC__FLAG_SEQUENTIAL);
+    lmc__store32(header + 76, w->coder.wave.k->crc32c(0, header, 76));
+    status = lmc__sink_write(w, header, sizeof header);
+    if (status != LMC_OK) {
+        lmc_free_writer(w);
+        return status;
+    }
+    *writer = w;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_writer(lmc_writer *w)
+{
+    if (!w) return;
+    lmc__free_coder(&w->coder);
+    lmc__free_buffer(&w->index);
+    lmc__free_buffer(&w->body);
+    lmc__free_buffer(&w->metadata);
+    lmc__free_buffer(&w->file_memory);
+    lmc__free_buffer(&w->carry);
+    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+}
+
+static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
+{
+    enum lmc_status status;
+    if (w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
+    w->body.size = 0;
+    LMC__TRY(lmc__append_file(&w->body, file));
+    status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;
+    w->has_empty_path = w->file.path[0] == 0;
+    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
+    w->n_files++;
+    w->identities_at = w->index.size;
+    LMC__TRY(lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
+    w->in_file = 1;
+    w->default_dtype = default_dtype;
+    w->position = 0;
+    w->next_tensor = 0;
+    w->run_left = 0;
+    w->carry.size = 0;
+    lmc__begin_digester(&w->digester, &w->file);
+    return LMC_OK;
+}
+
+/* How to code the next bytes of a file of known size: the run's end and dtype. */
+static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype)
+{
+    const lmc_file *f = &w->file;
+    const uint64_t start = w->position;
+    uint64_t end = f->size;
+    *dtype = w->default_dtype;
+    while (w->next_tensor < f->n_tensors && f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start) w->next_tensor++;
+    if (w->next_tensor < f->n_tensors) {
+        size_t i = w->next_tensor;
+        end = f->tensors[i].offset;
+        if (end <= start) { /* in a tensor */
+            uint64_t own;
+            *dtype = lmc_find_dtype(f->tensors[i].dtype);
+            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_block_size(*dtype, w->options.log2_block);
+            end += f->tensors[i].size;
+            if (f->tensors[i].size < own)
+                for (i++; i < f->n_tensors && f->tensors[i].offset == end && f->tensors[i].size < own &&
+                          lmc_find_dtype(f->tensors[i].dtype) == *dtype; i++)
+                    end += f->tensors[i].size;
+        }
+    }
+    return end;
+}
+
+/* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype)
+{
+    uint8_t body[LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE];
+    unsigned log2_block = 0;
+    size = lmc__min64(size, LMC__MAX_RUN_SIZE);
+    if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
+    size -= size % lmc_dtype_width(dtype);
+    if (dtype == LMC_AUTO && size > 4096) size -= size % 8; /* so that every block can be split at any width */
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    w->block_size = lmc__get_block_size(dtype, w->options.log2_block);
+    while ((size_t)1 << log2_block < w->block_size) log2_block++;
+    memset(body, 0, sizeof body);
+    lmc__store64(body, size);
+    body[8] = (uint8_t)log2_block;
+    lmc__store32(body + 12, 1);
+    lmc__store32(body + LMC__RUN_BODY_SIZE, w->n_files - 1);
+    lmc__store64(body + LMC__RUN_BODY_SIZE + 8, w->position);
+    lmc__store64(body + LMC__RUN_BODY_SIZE + 16, size);
+    w->body.size = 0;
+    LMC__TRY(lmc__append(&w->body, body, sizeof body));
+    LMC__TRY(lmc__write_section(w, "RUN ", w->n_runs));
+    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype)));
+    w->coder.wave.dtype = dtype;
+    w->n_runs++;
+    w->block = 0;
+    w->run_left = size;
+    w->position += size;
+    return LMC_OK;
+}
+
+/* Encode and write size bytes of the run: whole blocks, but for the run's last. */
+static enum lmc_status lmc__write_blocks(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    lmc__coder *c = &w->coder;
+    const size_t slot = lmc_bound_block(w->block_size);
+    LMC__TRY(lmc__reserve(&c->out, (uint64_t)slot * c->max_jobs)); /* size in use is always 0: a plain array */
+    while (size != 0) {
+        size_t n = 0, i;
+        for (; n < c->max_jobs && size != 0; n++) {
+            lmc__job *job = &c->wave.jobs[n];
+            job->src = data;
+            job->src_size = lmc__min(size, w->block_size);
+            job->dst = c->out.data + n * slot;
+            job->dst_size = slot;
+            job->position.run = w->n_runs - 1;
+            job->position.block = w->block++;
+            LMC__TRY(lmc__plan_job(c, &w->digester, job, job->src_size));
+            data += job->src_size;
+            size -= job->src_size;
+        }
+        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
+        lmc__run_wave(c->parallel, lmc__encode_task, &c->wave, n);
+        LMC__TRY(lmc__wave_status(&c->wave, n));
+        w->digester.identities = w->index.data + w->identities_at + 16;
+        lmc__absorb_pieces(c, &w->digester);
+        for (i = 0; i < n; i++) {
+            LMC__TRY(lmc__sink_write(w, c->wave.jobs[i].dst, c->wave.jobs[i].dst_size));
+            LMC__TRY(lmc__append32(&w->index, (uint32_t)c->wave.jobs[i].dst_size));
+        }
+    }
+    return LMC_OK;
+}
+
+/* Code what is pending of a file of unknown size. */
+static enum lmc_status lmc__flush_pending(lmc_writer *w)
+{
+    size_t done = 0;
+    while (done < w->carry.size) {
+        size_t size;
+        LMC__TRY(lmc__begin_run(w, w->carry.size - done, w->default_dtype));
+        size = (size_t)w->run_left;
+        LMC__TRY(lmc__write_blocks(w, w->carry.data + done, size));
+        done += size;
+    }
+    w->run_left = 0;
+    w->carry.size = 0;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
+    while (size != 0) {
+        size_t n;
+        if (w->file.size == LMC_UNKNOWN_SIZE) {
+            if (w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+            LMC__TRY(lmc__reserve(&w->carry, LMC__PENDING_SIZE - w->carry.size));
+            n = lmc__min(size, LMC__PENDING_SIZE - w->carry.size);
+            LMC__TRY(lmc__append(&w->carry, data, n));
+            if (w->carry.size == LMC__PENDING_SIZE) LMC__TRY(lmc__flush_pending(w));
+        } else {
+            if (w->run_left == 0) {
+                enum lmc_dtype dtype;
+                uint64_t end;
+                if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
+                end = lmc__plan_run(w, &dtype);
+                LMC__TRY(lmc__begin_run(w, end - w->position, dtype));
+                LMC__TRY(lmc__reserve(&w->carry, w->block_size));
+            }
+            n = (size_t)lmc__min64(size, w->run_left);
+            if (w->carry.size == 0 && (n >= w->block_size || n == w->run_left)) { /* straight from the caller's memory */
+                if (n < w->run_left) n -= n % w->block_size;
+                w->run_left -= n;
+                LMC__TRY(lmc__write_blocks(w, data, n));
+            } else {
+                n = lmc__min(n, w->block_size - w->carry.size);
+                LMC__TRY(lmc__append(&w->carry, data, n));
+                w->run_left -= n;
+                if (w->carry.size == w->block_size || w->run_left == 0) {
+                    LMC__TRY(lmc__write_blocks(w, w->carry.data, w->carry.size));
+                    w->carry.size = 0;
+                }
+            }
+        }
+        data += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__end_file(lmc_writer *w)
+{
+    uint8_t *info;
+    if (!w->in_file) return LMC_ERR_ARGUMENT;
+    if (w->file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__flush_pending(w));
+        w->file.size = w->position;
+    }
+    if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
+    info = w->index.data + w->identities_at;
+    w->digester.identities = info + 16;
+    lmc__finish_digester(&w->digester);
+    lmc__store64(info, w->file.size);
+    lmc__store32(info + 8, w->digester.file_crc);
+    w->in_file = 0;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value, size_t size)
+{
+    size_t key_size;
+    if (!key || (!value && size) || w->is_finished) return LMC_ERR_ARGUMENT;
+    key_size = strlen(key);
+    if (key_size < 1 || key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;
+    if (size > LMC__MAX_VALUE_SIZE || w->n_metadata == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__append32(&w->metadata, (uint32_t)key_size));
+    LMC__TRY(lmc__append32(&w->metadata, (uint32_t)size));
+    LMC__TRY(lmc__append(&w->metadata, key, key_size));
+    LMC__TRY(lmc__append(&w->metadata, value, size));
+    w->n_metadata++;
+    return LMC_OK;
+}
+
+/* The metadata entries in order of their keys, appended to the index. */
+static enum lmc_status lmc__append_metadata(lmc_writer *w)
+{
+    const uint8_t *p = w->metadata.data;
+    uint32_t i;
+    lmc__item *items;
+    w->body.size = 0; /* holds the items */
+    for (i = 0; i < w->n_metadata; i++) {
+        const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
+        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL));
+        p += 8 + (size_t)key_size + size;
+    }
+    items = (lmc__item *)(void *)w->body.data;
+    lmc__sort_items(items, w->n_metadata);
+    if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < w->n_metadata; i++) {
+        const uint8_t *entry = items[i].name - 8;
+        LMC__TRY(lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+    }
+    return LMC_OK;
+}
+
+/* Size of the index entry at p, which is known to be sound. */
+static size_t lmc__entry_size(const uint8_t *p)
+{
+    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
+    if (p[8] == 'F') {
+        const uint32_t n_tensors = lmc__load32(body + 32);
+        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+    } else {
+        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+        return size + 4 * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+    }
+}
+
+/* Paths of the files among n_entries sound index entries at p; CORRUPT if two are the same. items: a buffer to use. */
+static enum lmc_status lmc__check_paths(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, lmc__load32(body + 28), NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, items->size / sizeof(lmc__item));
+    LMC__CHECK(!lmc__has_duplicates((lmc__item *)(void *)items->data, items->size / sizeof(lmc__item)), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Names and identities of everything that has them among n_entries sound index entries at p. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') {
+            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
+            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size, *identity = body + (size_t)lmc__load64(p + 16) + 16;
+            uint32_t i;
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+            for (i = 0; i < n_tensors; i++) {
+                const uint32_t name_size = lmc__load32(entry + 16);
+                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
+                LMC__TRY(lmc__append_item(items, name, name_size, identity + (size_t)LMC_IDENTITY_SIZE * i));
+                entry = name + name_size + entry[20];
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__finish_writer(lmc_writer *w)
+{
+    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    const lmc__kernels *k = w->coder.wave.k;
+    const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    uint64_t body_size;
+    enum lmc_status status;
+    if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
+    status = lmc__check_paths(&w->body, w->index.data, n_entries);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    LMC__TRY(lmc__collect_items(&w->body, w->index.data, n_entries));
+    lmc__snapshot_identity(&w->body, w->identity);
+    LMC__TRY(lmc__append_metadata(w));
+    memset(head, 0, sizeof head);
+    lmc__store32(head, w->n_files);
+    lmc__store32(head + 4, w->n_runs);
+    memcpy(head + 8, w->identity, LMC_IDENTITY_SIZE);
+    lmc__store32(head + 40, w->n_metadata);
+    body_size = sizeof head + (uint64_t)w->index.size;
+    if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(section, "INDX", 0, head, sizeof head, k); /* the head's CRC, to be continued */
+    lmc__store64(section + 8, body_size);
+    lmc__store32(section + 16, k->crc32c(0, section, 16));
+    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.data, w->index.size));
+    LMC__TRY(lmc__sink_write(w, section, sizeof section));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    LMC__TRY(lmc__sink_write(w, w->index.data, w->index.size));
+    memset(trailer, 0, sizeof trailer);
+    lmc__store64(trailer, index_at);
+    lmc__store64(trailer + 8, w->offset - index_at);
+    lmc__store64(trailer + 16, w->offset + LMC__TRAILER_SIZE);
+    lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
+    memcpy(trailer + 32, lmc__end_magic, 8);
+    LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
+    w->is_finished = 1;
+    return LMC_OK;
+}
+
+/* The first error stays: what was written after it would be wrong. */
+#define LMC__STICKY(call) \
+    if (!w) return LMC_ERR_ARGUMENT; \
+    if (w->status == LMC_OK) w->status = (call); \
+    return w->status
+
+LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
+{
+    if (!file) return LMC_ERR_ARGUMENT;
+    LMC__STICKY(lmc__begin_file(w, file, default_dtype));
+}
+LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size) { LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size)); }
+LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
+LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value, size_t size) { LMC__STICKY(lmc__add_metadata(w, key, value, size)); }
+LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
+
+LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (!w || !identity || !w->is_finished) return LMC_ERR_ARGUMENT;
+    memcpy(identity, w->identity, LMC_IDENTITY_SIZE);
+    return LMC_OK;
+}
+
+LMC_API uint64_t lmc_count_written(const lmc_writer *w) { return w ? w->offset : 0; }
+
+/* -- 9.6 reading, both ways -- */
+
+#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+
+/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+{
+    size_t i;
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + 12) == LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 32; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* base, depth, reserved */
+    return LMC_OK;
+}
+
+/* The beginning of an input that has only size bytes of a header: what to say of it. */
+static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
+{
+    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+}
+
+static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at, uint64_t index_size, uint64_t total, const lmc__kernels *k)
+{
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size && lmc__load64(trailer + 16) == total, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Metadata entries, exactly [p, end). */
+static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
+{
+    lmc__item last, next;
+    uint32_t i;
+    last.name = NULL;
+    last.size = 0;
+    for (i = 0; i < n; i++) {
+        uint32_t key_size, value_size;
+        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
+        key_size = lmc__load32(p);
+        value_size = lmc__load32(p + 4);
+        p += 8;
+        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING && value_size <= LMC__MAX_VALUE_SIZE, LMC_ERR_CORRUPT);
+        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);
+        next.name = p;
+        next.size = key_size;
+        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        last = next;
+        p += (size_t)key_size + value_size;
+    }
+    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* -- 9.7 restore -- */
+
+typedef struct lmc__restorer {
+    const lmc_stream *stream;
+    const lmc_restore_options *options;
+    uint64_t max_index;
+    lmc__coder coder;
+    uint64_t offset;          /* bytes taken from the stream */
+    lmc__buffer index;        /* what the index must say, entries only */
+    lmc__buffer body;
+    lmc__buffer items;
+    lmc__buffer paths;        /* see lmc__add_path */
+    uint32_t n_files, n_runs;
+    uint64_t total;           /* decoded bytes of all files that are complete, and of this one */
+
+    int in_file, has_empty_path;
+    lmc_file file;
+    lmc__buffer file_memory;
+    size_t identities_at;
+    uint64_t position;        /* bytes of the file in runs so far */
+    lmc__digester digester;
+} lmc__restorer;
+
+/* Up to size bytes, fewer only at the end of the stream. */
+static enum lmc_status lmc__read_some(lmc__restorer *r, void *dst, size_t size, size_t *got)
+{
+    *got = 0;
+    while (*got < size) {
+        size_t n = 0;
+        if (r->stream->read(r->stream->user, (uint8_t *)dst + *got, size - *got, &n) != 0 || n > size - *got) return LMC_ERR_READ;
+        if (n == 0) break;
+        *got += n;
+    }
+    r->offset += *got;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__read_all(lmc__restorer *r, void *dst, size_t size)
+{
+    size_t got;
+    LMC__TRY(lmc__read_some(r, dst, size, &got));
+    LMC__CHECK(got == size, LMC_ERR_TRUNCATED);
+    return LMC_OK;
+}
+
+/* The section's body to r->body, in steps: memory grows with what is really there. */
+static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
+{
+    if (section->size > r->max_index) return LMC_ERR_LIMIT;
+    r->body.size = 0;
+    while (r->body.size < section->size) {
+        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
+        LMC__TRY(lmc__reserve(&r->body, step));
+        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
+        r->body.size += step;
+    }
+    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__grow_index(lmc__restorer *r, const void *data, size_t size)
+{
+    if (r->index.size + (uint64_t)size > r->max_index) return LMC_ERR_LIMIT;
+    return lmc__append(&r->index, data, size);
+}
+
+/* The section at hand, as the index has it. */
+static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
+{
+    uint8_t field[8];
+    lmc__store64(field, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE);
+    LMC__TRY(lmc__grow_index(r, field, 8));
+    LMC__TRY(lmc__grow_index(r, head, LMC__SECTION_HEADER_SIZE));
+    return lmc__grow_index(r, r->body.data, r->body.size);
+}
+
+/* Refuse a second file of this path before its caller hears of it. The set holds 64 bits of each path's SHA-256: a table of
+ * open addressing, at most half full, 0 for free. */
+static enum lmc_status lmc__add_path(lmc__restorer *r, const char *path)
+{
+    uint8_t digest[32];
+    lmc__sha256 sha;
+    uint64_t key, *table = (uint64_t *)(void *)r->paths.data;
+    size_t size = r->paths.size / 8, i;
+    if (2 * ((size_t)r->n_files + 1) > size) {
+        const size_t old_size = size;
+        lmc__buffer old = r->paths;
+        memset(&r->paths, 0, sizeof r->paths);
+        r->paths.alloc_user = old.alloc_user;
+        size = size ? 2 * size : 64;
+        if (lmc__append(&r->paths, NULL, 8 * size) != LMC_OK) {
+            lmc__free_buffer(&old);
+            return LMC_ERR_MEMORY;
+        }
+        table = (uint64_t *)(void *)r->paths.data;
+        for (i = 0; i < old_size; i++) {
+            key = ((const uint64_t *)(const void *)old.data)[i];
+            if (key) {
+                size_t at = (size_t)key & (size - 1);
+                while (table[at]) at = (at + 1) & (size - 1);
+                table[at] = key;
+            }
+        }
+        lmc__free_buffer(&old);
+    }
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, path, strlen(path));
+    lmc__sha256_finish(&sha, digest);
+    key = lmc__load64(digest) | 1;
+    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1)) LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
+    table[i] = key;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+{
+    const lmc_restore_options *o = r->options;
+    LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__parse_file(&r->file, &r->file_memory, r->body.data, r->body.size));
+    LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
+    r->has_empty_path = r->file.path[0] == 0;
+    LMC__TRY(lmc__add_path(r, r->file.path));
+    LMC__TRY(lmc__index_section(r, head));
+    r->identities_at = r->index.size;
+    LMC__TRY(lmc__grow_index(r, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)));
+    r->n_files++;
+    r->in_file = 1;
+    r->position = 0;
+    lmc__begin_digester(&r->digester, &r->file);
+    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
+{
+    const lmc_restore_options *o = r->options;
+    uint8_t *info;
+    if (!r->in_file) return LMC_OK;
+    if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
+    LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
+    info = r->index.data + r->identities_at;
+    r->digester.identities = info + 16;
+    lmc__finish_digester(&r->digester);
+    lmc__store64(info, r->file.size);
+    lmc__store32(info + 8, r->digester.file_crc);
+    r->file.crc = r->digester.file_crc;
+    r->in_file = 0;
+    if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+{
+    const lmc_restore_options *o = r->options;
+    lmc__coder *c = &r->coder;
+    uint64_t block = 0;
+    size_t slot;
+    lmc__run run;
+    LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
+    LMC__TRY(lmc__index_section(r, head));
+    r->n_runs++;
+    if (o->limits.max_total_size && (run.size > o->limits.max_total_size || r->total > o->limits.max_total_size - run.size)) return LMC_ERR_LIMIT;
+    r->total += run.size;
+    {
+        const size_t largest = lmc__block_size_at(&run, 0);
+        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS)));
+        slot = lmc_bound_block(largest);
+    }
+    while (block < run.n_blocks) {
+        size_t n = 0, size = 0, i;
+        c->in.size = 0;
+        for (; n < c->max_jobs && block + n < run.n_blocks; n++) {
+            lmc__job *job = &c->wave.jobs[n];
+            size_t at = c->in.size;
+            LMC__TRY(lmc__reserve(&c->in, slot));
+            job->position.run = r->n_runs - 1;
+            job->position.block = (uint32_t)(block + n);
+            LMC__TRY(lmc__read_all(r, c->in.data + at, LMC_BLOCK_HEADER_SIZE));
+            LMC__TRY(lmc__read_block_info(c->wave.k, c->in.data + at, LMC_BLOCK_HEADER_SIZE, job->position, &job->info));
+            LMC__CHECK(job->info.size == lmc__block_size_at(&run, block + n), LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__read_all(r, c->in.data + at + LMC_BLOCK_HEADER_SIZE, job->info.encoded_size - LMC_BLOCK_HEADER_SIZE));
+            c->in.size += job->info.encoded_size;
+            LMC__TRY(lmc__plan_job(c, &r->digester, job, job->info.size));
+            size += job->info.size;
+        }
+        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
+        LMC__TRY(lmc__reserve(&c->out, size)); /* size in use is always 0: a plain array */
+        {
+            const uint8_t *src = c->in.data;
+            uint8_t *dst = c->out.data;
+            for (i = 0; i < n; i++) {
+                lmc__job *job = &c->wave.jobs[i];
+                uint8_t field[4];
+                job->src = src;
+                job->dst = dst;
+                job->skip = 0;
+                job->keep = job->info.size;
+                src += job->info.encoded_size;
+                dst += job->info.size;
+                lmc__store32(field, (uint32_t)job->info.encoded_size);
+                LMC__TRY(lmc__grow_index(r, field, 4));
+            }
+        }
+        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
+        LMC__TRY(lmc__wave_status(&c->wave, n));
+        r->digester.identities = r->index.data + r->identities_at + 16;
+        lmc__absorb_pieces(c, &r->digester);
+        if (o->write && o->write(o->user, c->out.data, size) != 0) return LMC_ERR_WRITE;
+        block += n;
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
+    const uint8_t *p;
+    LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_body(r, section));
+    p = r->body.data;
+    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE && r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size, lmc__load32(p + 40)));
+    LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
+    lmc__snapshot_identity(&r->items, identity);
+    LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    const lmc__kernels *k = r->coder.wave.k;
+    uint8_t bytes[LMC__HEADER_SIZE];
+    lmc__section section;
+    uint64_t index_at;
+    size_t got;
+    LMC__TRY(lmc__read_some(r, bytes, LMC__HEADER_SIZE, &got));
+    if (got < LMC__HEADER_SIZE) return lmc__short_header(bytes, got);
+    LMC__TRY(lmc__check_header(bytes, k));
+    for (;;) {
+        index_at = r->offset;
+        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, bytes, k));
+        if (lmc__is_kind(&section, "RUN ")) {
+            LMC__TRY(lmc__restore_run(r, &section, bytes));
+            continue;
+        }
+        LMC__TRY(lmc__restore_file_end(r));
+        if (!lmc__is_kind(&section, "FILE")) break;
+        LMC__TRY(lmc__restore_file(r, &section, bytes));
+    }
+    LMC__CHECK(lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__restore_index(r, &section, identity));
+    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
+    LMC__TRY(lmc__read_some(r, bytes, 1, &got));
+    LMC__CHECK(got == 0, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc_restore_options defaults;
+    uint8_t found[LMC_IDENTITY_SIZE];
+    enum lmc_status status;
+    lmc__restorer *r;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
+    r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
+    memset(r, 0, sizeof *r);
+    r->stream = stream;
+    r->options = options;
+    r->max_index = options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
+    status = lmc__restore(r, found);
+    if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    lmc__free_coder(&r->coder);
+    lmc__free_buffer(&r->index);
+    lmc__free_buffer(&r->body);
+    lmc__free_buffer(&r->items);
+    lmc__free_buffer(&r->paths);
+    lmc__free_buffer(&r->file_memory);
+    (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
+    return status;
+}
+
+/* -- 9.8 reader -- */
+
+/* A run as the index has it. */
+typedef struct lmc__reader_run {
+    uint64_t start;             /* within its file */
+    uint64_t size;
+    size_t block_size;
+    uint64_t first_block;       /* in reader->block_at */
+    uint64_t n_blocks;
+} lmc__reader_run;
+
+typedef struct lmc__reader_file {
+    lmc_file file;
+    lmc__buffer memory;
+    size_t first_run, n_runs;
+} lmc__reader_file;
+
+struct lmc_reader {
+    lmc_source source;
+    lmc_reader_options options;
+    lmc__coder coder;
+    lmc__buffer index;          /* the body, for metadata */
+    lmc__buffer files, runs;    /* arrays of the two above */
+    lmc__buffer block_at;       /* uint64_t: where each block starts; after a run's blocks: where they end */
+    lmc__buffer keys;           /* metadata keys, NUL-terminated; and pointers to the entries */
+    lmc__buffer metadata;
+    size_t n_files, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+};
+
+typedef struct lmc__entry {
+    size_t key_at;              /* in keys */
+    const uint8_t *value;
+    size_t size;
+} lmc__entry;
+
+static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i) { return (lmc__reader_file *)(void *)r->files.data + i; }
+static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i) { return (lmc__reader_run *)(void *)r->runs.data + i; }
+static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *)r->block_at.data; }
+
+/* One entry of the index at *p; *offset: where its section must start, then where the next must. */
+static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end, uint64_t *offset, uint64_t *position)
+{
+    const lmc__kernels *k = r->coder.wave.k;
+    lmc__reader_file *f = r->n_files ? lmc__file_at(r, r->n_files - 1) : NULL;
+    const uint8_t *body;
+    lmc__section section;
+    size_t size, i;
+    LMC__CHECK(end - *p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(*p) == *offset, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_section(&section, *p + 8, k));
+    body = *p + 8 + LMC__SECTION_HEADER_SIZE;
+    LMC__CHECK(section.size <= (uint64_t)(end - body), LMC_ERR_CORRUPT);
+    size = (size_t)section.size;
+    LMC__CHECK(k->crc32c(0, body, size) == section.body_crc, LMC_ERR_CHECKSUM);
+    *p = body + size;
+    *offset += LMC__SECTION_HEADER_SIZE + section.size;
+    if (lmc__is_kind(&section, "FILE")) {
+        lmc__reader_file *next;
+        LMC__CHECK(f == NULL || *position == f->file.size, LMC_ERR_CORRUPT);
+        LMC__CHECK(section.number == r->n_files, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__append(&r->files, NULL, sizeof *next));
+        next = lmc__file_at(r, r->n_files);
+        next->memory.alloc_user = r->options.alloc_user;
+        r->n_files++;
+        LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
+        LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0), LMC_ERR_CORRUPT);
+        LMC__CHECK((uint64_t)(end - *p) >= 16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file), LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE && (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)), LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__load32(*p + 12) == 0, LMC_ERR_CORRUPT);
+        next->file.size = lmc__load64(*p);
+        next->file.crc = lmc__load32(*p + 8);
+        *p += 16;
+        for (i = 0; i < lmc__count_identities(&next->file); i++, *p += LMC_IDENTITY_SIZE)
+            memcpy(next->file.n_tensors ? ((lmc_tensor *)(void *)next->memory.data)[i].identity : next->file.identity, *p, LMC_IDENTITY_SIZE);
+        next->first_run = r->runs.size / sizeof(lmc__reader_run);
+        *position = 0;
+    } else {
+        lmc__reader_run run;
+        lmc__run found;
+        LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
+        LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
+        run.start = *position;
+        LMC__TRY(lmc__parse_run(&found, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
+        LMC__CHECK(found.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
+        run.size = found.size;
+        run.block_size = found.block_size;
+        run.n_blocks = found.n_blocks;
+        run.first_block = r->block_at.size / 8;
+        LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
+        LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.n_blocks + 1)));
+        for (i = 0; i < run.n_blocks; i++, *p += 4) {
+            const uint32_t block_size = lmc__load32(*p);
+            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&found, i), LMC_ERR_CORRUPT);
+            lmc__block_at(r)[run.first_block + i] = *offset;
+            *offset += block_size;
+        }
+        lmc__block_at(r)[run.first_block + i] = *offset;
+        r->block_at.size += 8 * ((size_t)run.n_blocks + 1);
+        f->n_runs++;
+    }
+    LMC__CHECK(*offset <= r->source.size, LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
+{
+    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK : LMC_ERR_READ;
+}
+
+static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const uint8_t *end, uint32_t n)
+{
+    LMC__TRY(lmc__check_metadata(p, end, n));
+    for (; n > 0; n--, r->n_metadata++) {
+        const uint32_t key_size = lmc__load32(p);
+        lmc__entry entry;
+        entry.key_at = r->keys.size;
+        entry.size = lmc__load32(p + 4);
+        entry.value = p + 8 + key_size;
+        LMC__TRY(lmc__append(&r->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&r->keys, NULL, 1));
+        LMC__TRY(lmc__append(&r->metadata, &entry, sizeof entry));
+        p = entry.value + entry.size;
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__open_reader(lmc_reader *r)
+{
+    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    const uint64_t total = r->source.size;
+    const lmc__kernels *k = r->coder.wave.k;
+    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint64_t index_at, index_size, offset = LMC__HEADER_SIZE, position = 0, n_entries, i;
+    const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
+    lmc__section section;
+    lmc__buffer *items = &r->coder.in; /* not needed for anything else yet */
+    const uint8_t *p, *end, *entries;
+
+    LMC__TRY(lmc__read_at(r, 0, header, header_size));
+    if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
+    LMC__TRY(lmc__check_header(header, k));
+    LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
+    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
+    index_at = lmc__load64(trailer);
+    index_size = lmc__load64(trailer + 8);
+    LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
+    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE && index_size == total - LMC__TRAILER_SIZE - index_at, LMC_ERR_CORRUPT);
+    LMC__CHECK(index_size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    if (index_size > limit) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&r->index, index_size));
+    LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
+    LMC__TRY(lmc__get_section(&section, r->index.data, k));
+    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 && section.size == index_size - LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    p = r->index.data + LMC__SECTION_HEADER_SIZE;
+    end = r->index.data + index_size;
+    LMC__CHECK(k->crc32c(0, p, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
+    n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
+    entries = p + LMC__INDEX_BODY_SIZE;
+    p = entries;
+    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, &offset, &position));
+    LMC__CHECK(offset == index_at && r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
+    LMC__TRY(lmc__check_paths(items, entries, n_entries));
+    LMC__TRY(lmc__collect_items(items, entries, n_entries));
+    lmc__snapshot_identity(items, r->identity);
+    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
+{
+    lmc_reader_options defaults;
+    enum lmc_status status;
+    lmc_reader *r;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
+    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
+    memset(r, 0, sizeof *r);
+    r->source = *source;
+    r->options = *options;
+    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
+    r->keys.alloc_user = r->metadata.alloc_user = options->alloc_user;
+    status = lmc__open_reader(r);
+    if (status != LMC_OK) {
+        lmc_free_reader(r);
+        return status;
+    }
+    *reader = r;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_reader(lmc_reader *r)
+{
+    size_t i;
+    if (!r) return;
+    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
+    lmc__free_coder(&r->coder);
+    lmc__free_buffer(&r->index);
+    lmc__free_buffer(&r->files);
+    lmc__free_buffer(&r->runs);
+    lmc__free_buffer(&r->block_at);
+    lmc__free_buffer(&r->keys);
+    lmc__free_buffer(&r->metadata);
+    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
+}
+
+LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->n_files : 0; }
+
+LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i) { return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL; }
+
+LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name, size_t *file_number, const lmc_tensor **tensor)
+{
+    const lmc_tensor *found = NULL;
+    size_t i, j, where = 0;
+    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < r->n_files; i++) {
+        const lmc_file *f = &lmc__file_at(r, i)->file;
+        if (path && strcmp(path, f->path) != 0) continue;
+        for (j = 0; j < f->n_tensors; j++) {
+            if (strcmp(name, f->tensors[j].name) != 0) continue;
+            if (found) return LMC_ERR_ARGUMENT;
+            found = &f->tensors[j];
+            where = i;
+        }
+    }
+    if (!found) return LMC_ERR_NOT_FOUND;
+    *file_number = where;
+    *tensor = found;
+    return LMC_OK;
+}
+
+/* The run of a file that holds byte offset, which is below the file's size. */
+static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
+{
+    size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (lmc__run_at(r, middle)->start <= offset) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Bytes [offset, offset + size) of run number n, within the run. */
+static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+{
+    const lmc__reader_run *run = lmc__run_at(r, number);
+    const uint64_t *block_at = lmc__block_at(r) + run->first_block, end = offset + size;
+    uint64_t block = offset / run->block_size;
+    lmc__coder *c = &r->coder;
+    const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
+    LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS)));
+    c->wave.pieces = NULL;
+    while (block * run->block_size < end) {
+        const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
+        const size_t n = (size_t)lmc__min64(c->max_jobs, blocks_end - first), in_size = (size_t)(block_at[first + n] - block_at[first]);
+        size_t i;
+        c->in.size = 0;
+        LMC__TRY(lmc__reserve(&c->in, in_size));
+        LMC__TRY(lmc__read_at(r, block_at[first], c->in.data, in_size));
+        for (i = 0; i < n; i++, block++) {
+            lmc__job *job = &c->wave.jobs[i];
+            const uint64_t at = block * run->block_size;
+            const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
+            job->src = c->in.data + (size_t)(block_at[block] - block_at[first]);
+            job->position.run = (uint32_t)number;
+            job->position.block = (uint32_t)block;
+            LMC__TRY(lmc__read_block_info(c->wave.k, job->src, encoded_size, job->position, &job->info));
+            LMC__CHECK(job->info.encoded_size == encoded_size && job->info.size == lmc__min64(run->block_size, run->size - at), LMC_ERR_CORRUPT);
+            job->skip = at < offset ? (size_t)(offset - at) : 0;
+            job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
+            job->dst = dst + (size_t)(at + job->skip - offset);
+        }
+        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
+        LMC__TRY(lmc__wave_status(&c->wave, n));
+    }
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    const lmc__reader_file *f;
+    uint8_t *out = (uint8_t *)dst;
+    size_t number;
+    if (!r || file_number >= r->n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    f = lmc__file_at(r, file_number);
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+        const lmc__reader_run *run = lmc__run_at(r, number);
+        const size_t n = (size_t)lmc__min64(size, run->start + run->size - offset);
+        LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
+        out += n;
+        offset += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const lmc_tensor *tensor, uint64_t offset, void *dst, size_t size)
+{
+    if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
+    return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
+}
+
+LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+}
+
+LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
+
+LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key, const void **value, size_t *size)
+{
+    const lmc__entry *entry;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
+    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
+    *key = (const char *)r->keys.data + entry->key_at;
+    *value = entry->value;
+    *size = entry->size;
+    return LMC_OK;
+}
+
+LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset, uint64_t size)
+{
+    const lmc__reader_file *f;
+    uint64_t encoded = 0;
+    size_t number;
+    if (!r || file_number >= r->n_files) return 0;
+    f = lmc__file_at(r, file_number);
+    if (offset >= f->file.size) return 0;
+    size = lmc__min64(size, f->file.size - offset);
+    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+        const lmc__reader_run *run = lmc__run_at(r, number);
+        const uint64_t *block_at = lmc__block_at(r) + run->first_block;
+        const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
+        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
+        const uint64_t covered = lmc__min64((last + 1) * run->block_size, run->size) - first * run->block_size;
+        const uint64_t blocks = block_at[last + 1] - block_at[first];
+        /* blocks that lie wholly inside count wholly; the rest in proportion; a fraction of a byte is lost */
+        encoded += n == covered ? blocks : (uint64_t)((double)blocks * ((double)n / (double)covered));
+        offset += n;
+        size -= n;
+    }
+    return encoded;
+}
+
+/* -- 9.9 names of things -- */
+
+LMC_API const char *lmc_version(void) { return LMC_VERSION; }
+
+static const struct { enum lmc_status status; const char *name, *text; } lmc__statuses[] = {
+    {LMC_OK, "LMC_OK", "success"},
+    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT", "the library was called in a wrong way: see the comment of the function in lmc.h"},
+    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL", "the output buffer is too small: ask lmc_bound_block, lmc_bound_tensor or lmc_read_block_info for its size"},
+    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE", "the workspace is too small: ask lmc_workspace_size or lmc_tensor_workspace_size for its size"},
+    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
+    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
+    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
+    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND", "there is nothing of that name in the snapshot: list it to see what there is"},
+    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT", "the data exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
+    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a program of this word size: use a 64-bit build"},
+    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
+    {LMC_ERR_VERSION, "LMC_ERR_VERSION", "another version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED", "uses a feature that this version does not know: use a newer lmc"},
+    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED", "the data ends early: fetch or write the file again"},
+    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT", "the data is damaged or was made wrongly: it breaks a rule of the format; use another copy"},
+    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "the data is damaged: a checksum does not match; use another copy"},
+    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING", "this is a delta: give the snapshot that it was made against"},
+    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG", "this is not the snapshot that the delta was made against"}
+};
+
+LMC_API const char *lmc_status_name(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
+    return "LMC_ERR_?";
+}
+
+LMC_API const char *lmc_status_text(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].text;
+    return "unknown error";
+}
+
+#endif /* LMC_IMPLEMENTATION */

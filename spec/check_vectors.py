@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Run a decoder over the conformance vectors and compare with vectors/manifest.json.
+
+Usage: check_vectors.py                            the reference decoder, as a module: bytes, fields, identities, statuses
+       check_vectors.py 'DECODER {in} {out}'       any command, e.g. 'build/lmc -d -f -o {out} {in}' (split at spaces, no shell)
+
+A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
+with 3 (bad data) or 1 (VERSION, UNSUPPORTED, LIMIT) as the status says, and leave nothing in the directory of {out}.
+Modes and times are checked of the module only. Exit code 0 if all passed. SPDX-License-Identifier: MIT
+"""
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+
+import lmc_decode
+
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
+TIMEOUT = 120                                  # seconds for one vector
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def raw(entry, name):
+    return bytes.fromhex(entry[name + "_hex"]) if name + "_hex" in entry else entry[name].encode("utf-8")
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def compare_module(entry):
+    """What is wrong with the reference decoder's answer, or None."""
+    try:
+        snapshot = lmc_decode.decode(read(os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")))
+    except lmc_decode.LmcError as error:
+        return None if error.status in entry.get("status", ()) else str(error)
+    if entry["kind"] == "invalid":
+        return "accepted"
+    if snapshot.identity.hex() != entry["identity"] or len(snapshot.files) != len(entry["files"]):
+        return "identity of the snapshot or number of files"
+    if snapshot.metadata != [(raw(m, "key"), raw(m, "value")) for m in entry["metadata"]]:
+        return "metadata"
+    for got, file in zip(snapshot.files, entry["files"]):
+        mtime = file["mtime"] and file["mtime"][0] * 10**9 + file["mtime"][1]
+        kind = lmc_decode.DIRECTORY if file["kind"] == "directory" else lmc_decode.REGULAR
+        if (got.path, got.kind, got.size, digest(got.data), got.mode, got.mtime) != (
+                raw(file, "path"), kind, file["size"], file["sha256"], file["mode"], mtime):
+            return "file %r" % got.path
+        if got.identity and got.identity.hex() != file["identity"]:
+            return "identity of file %r" % got.path
+        if [(t.name, t.dtype, list(t.shape), t.offset, t.size, t.identity.hex()) for t in got.tensors] != [
+                (raw(t, "name"), t["dtype"].encode(), t["shape"], t["offset"], t["size"], t["identity"]) for t in file["tensors"]]:
+            return "tensors of file %r" % got.path
+    if "output" in entry and snapshot.files[0].data != read(os.path.join(VECTORS, entry["output"])):
+        return "output"
+    return None
+
+
+def compare_command(entry, template):
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        command = [part.replace("{in}", os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")).replace("{out}", out)
+                   for part in shlex.split(template)]
+        try:
+            result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return "no answer in %d seconds" % TIMEOUT
+        said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
+        if entry["kind"] == "invalid":
+            allowed = {1 if status in ("VERSION", "UNSUPPORTED", "LIMIT") else 3 for status in entry["status"]}
+            if result.returncode not in allowed:
+                return said
+            return "left behind: %s" % ", ".join(os.listdir(folder)) if os.listdir(folder) else None
+        if result.returncode != 0:
+            return said
+        if os.listdir(folder) != ["out"]:
+            return "left behind: %s" % ", ".join(os.listdir(folder))
+        files = entry["files"]
+        if len(files) == 1 and files[0]["kind"] == "regular":
+            if os.path.isdir(out):                  # a command may take a file with a Path for a folder of one file
+                return compare_directory(os.fsencode(out), files)
+            return None if os.path.isfile(out) and digest(read(out)) == files[0]["sha256"] else "content of the file"
+        return compare_directory(os.fsencode(out), files)
+
+
+def compare_directory(out, files):
+    expected = {raw(file, "path"): file for file in files}
+    found = {os.path.relpath(os.path.join(folder, name), out) for folder, _, names in os.walk(out) for name in names}
+    if found != {path for path, file in expected.items() if file["kind"] == "regular"}:
+        return "names of the files"
+    for path, file in expected.items():
+        path = os.path.join(out, path)
+        if file["kind"] == "directory" and not os.path.isdir(path):
+            return "no directory %r" % path
+        if file["kind"] == "regular" and digest(read(path)) != file["sha256"]:
+            return "content of %r" % path
+    return None
+
+
+def main(arguments):
+    if len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):
+        print(__doc__, file=sys.stderr)
+        return 2
+    with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    passed = failed = 0
+    for kind in ("valid", "invalid"):
+        for entry in manifest[kind]:
+            entry["kind"] = kind
+            problem = compare_command(entry, arguments[0]) if arguments else compare_module(entry)
+            if problem:
+                print("FAILED %s/%s (section %s, %s): %s" % (kind, entry["name"], entry["section"], "/".join(entry.get("status", ["ok"])), problem))
+            passed, failed = passed + (not problem), failed + bool(problem)
+    print("%d passed, %d failed" % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

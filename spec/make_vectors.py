@@ -1,0 +1,1113 @@
+#!/usr/bin/env python3
+"""Make the conformance vectors of the LMC format: vectors/valid, vectors/invalid and vectors/manifest.json.
+
+Usage: make_vectors.py                  write them all
+       make_vectors.py --check-only     compare with what is there (and the dumps and the table of section 11 in lmc-format.md); exit code 1 if they differ
+       make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
+
+The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
+would. It shares no code with lmc_decode.py. An invalid vector is a valid file with one field or rule broken and everything
+that depends on it (CRCs, index, sizes) made right again. SPDX-License-Identifier: MIT
+"""
+import fnmatch
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+import sys
+
+import frozen_trees
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LARGEST_BIN = 20000                            # bytes; larger expected outputs are given by their SHA-256 only
+UNKNOWN = (1 << 64) - 1
+
+
+class Random:
+    """xorshift64*, so that the vectors do not depend on the library of any Python version."""
+
+    def __init__(self, seed):
+        self.state = seed * 0x9E3779B97F4A7C15 + 1 & UNKNOWN
+
+    def below(self, n):
+        x = self.state
+        x ^= x >> 12
+        x = (x ^ x << 25) & UNKNOWN
+        self.state = x = x ^ x >> 27
+        return (x * 0x2545F4914F6CDD1D & UNKNOWN) * n >> 64
+
+    def data(self, n):
+        return bytes(self.below(256) for _ in range(n))
+
+    def pick(self, items):
+        return items[self.below(len(items))]
+
+
+# ---- CRC, identities ----
+
+CRC_TABLE = []
+for _byte in range(256):
+    for _ in range(8):
+        _byte = _byte >> 1 ^ 0x82F63B78 * (_byte & 1)
+    CRC_TABLE.append(_byte)
+
+
+@functools.lru_cache(maxsize=64)
+def crc(data):
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = CRC_TABLE[(value ^ byte) & 255] ^ value >> 8
+    return value ^ 0xFFFFFFFF
+
+
+def identity_of_tensor(dtype, shape, data):
+    leaves = [crc(data[i:i + 262144]) for i in range(0, len(data), 262144)]
+    return hashlib.sha256(b"LMC tensor 1\0" + struct.pack("<%dI" % len(leaves), *leaves) + bytes([len(dtype)]) + dtype
+                          + bytes([len(shape)]) + struct.pack("<%dQ" % (len(shape) + 1), *shape, len(data))).digest()
+
+
+def identity_of_snapshot(items):
+    return hashlib.sha256(b"LMC snapshot 1\0" + b"".join(
+        struct.pack("<I", len(name)) + name + identity for name, identity in sorted(items))).digest()
+
+
+# ---- Lists, trees and masks: every function returns a list of (note, bytes) ----
+
+def pack_bits(bits, dirty=0):
+    """dirty: value of the unused bits."""
+    bits = list(bits) + [dirty] * (-len(bits) % 8)
+    return bytes(sum(bits[i + j] << j for j in range(8)) for i in range(0, len(bits), 8))
+
+
+class Tree:
+    """symbols: in the order of the leaves, None for the escape. to_escape: coded symbols that go through the escape all the same."""
+
+    def __init__(self, lengths, escape=None, masks=None, to_escape=(), order=None):
+        leaves = sorted((length, order.index(s) if order else s, s) for s, length in lengths.items())
+        self.leaves = [(length, s) for length, _, s in leaves] + ([(escape, None)] if escape else [])
+        self.lengths, self.escape, self.masks, self.to_escape = lengths, escape, masks or raw_masks, set(to_escape)
+
+    def header(self, **change):
+        """Tree_Header; change: first, count_minus_1, pad (unused high half), fields (the list of lengths)."""
+        first, last = min(self.lengths), max(self.lengths)
+        fields = [self.lengths.get(s, 0) for s in range(first, last + 1)] + ([self.escape] if self.escape is not None else [])
+        fields = change.get("fields", fields)
+        halves = fields + [change.get("pad", 0)] * (len(fields) % 2)
+        return [("First", bytes([change.get("first", first)])), ("Count_Minus_1", bytes([change.get("count_minus_1", last - first)])),
+                ("Lengths " + " ".join(map(str, fields)), bytes(halves[i] | halves[i + 1] << 4 for i in range(0, len(halves), 2)))]
+
+    def codes(self):
+        codes, start = {}, 0
+        for length, s in self.leaves:
+            codes[s] = (length, start >> 15 - length)
+            start += 1 << 15 - length
+        assert start == 1 << 15, "incomplete code"
+        return codes
+
+    def nodes(self, data, nesting=0, dirty_flat=0):
+        codes = self.codes()
+        elements = [(s, codes[s if s in codes and s not in self.to_escape else None]) for s in data]
+        return self.node(0, 0, elements, nesting, dirty_flat)
+
+    def node(self, depth, prefix, elements, nesting, dirty_flat):
+        n = len(elements)
+        if n == 0:
+            return []
+        own, start = [], 0
+        for length, s in self.leaves:
+            if start >> 15 - depth == prefix:
+                own.append((length, s))
+            start += 1 << 15 - length
+        name = "Node(%d, %s, %d)" % (depth, format(prefix, "0%db" % depth) if depth else "-", n)
+        if len(own) == 1:
+            return [(name + ": the escape's elements", bytes(s for s, _ in elements))] if own[0][1] is None else []
+        extra = own[0][0] - depth
+        if own[-1][1] is not None and own[-1][0] == own[0][0] and 2 <= extra <= 6:
+            index = [code & (1 << extra) - 1 for _, (_, code) in elements]
+            return [(name + ": flat, bits %d" % (extra - 1 - j), pack_bits([i >> extra - 1 - j & 1 for i in index], dirty_flat))
+                    for j in range(extra)]
+        bits = [code >> length - depth - 1 & 1 for _, (length, code) in elements]
+        parts = encode_mask(bits, nesting, self.masks, depth)
+        parts[0] = (name + ": " + parts[0][0], parts[0][1])
+        for side in (0, 1):
+            parts += self.node(depth + 1, prefix << 1 | side, [e for e, bit in zip(elements, bits) if bit == side], nesting, dirty_flat)
+        return parts
+
+
+POPCOUNT_ORDER = sorted(range(256), key=lambda s: (bin(s).count("1"), s))
+FROZEN = []
+for _row in frozen_trees.table():
+    _lengths = [length + 1 for length in range(15) for _ in range(_row[length])]
+    FROZEN.append(dict(zip(POPCOUNT_ORDER, _lengths)))
+
+
+# A policy for masks: (number of bits, nesting, depth) -> 0 (raw) or 1 + 2 * level + polarity, or (that, dirty bit).
+def raw_masks(n, nesting, depth):
+    return 0
+
+
+def nested_masks(*modes):
+    """Mode by nesting, the last for all deeper ones."""
+    return lambda n, nesting, depth: modes[min(nesting, len(modes) - 1)]
+
+
+def encode_mask(bits, nesting, policy, depth=0):
+    n, mode = len(bits), policy(len(bits), nesting, depth)
+    mode, dirty = mode if isinstance(mode, tuple) else (mode, 0)
+    if n < 256 or nesting == 3:
+        return [("mask", pack_bits(bits, dirty))]
+    if mode == 0 or mode > 18:
+        return [("mask, Mode", bytes([mode])), ("bits", pack_bits(bits, dirty))]
+    packed = pack_bits(bits, dirty)
+    if mode - 1 & 1:
+        packed = bytes(255 - b for b in packed)
+    tree = Tree(FROZEN[mode - 1 >> 1], masks=policy, order=POPCOUNT_ORDER)
+    return [("mask, Mode: nested, level %d, polarity %d" % (mode - 1 >> 1, mode - 1 & 1), bytes([mode]))] + tree.nodes(packed, nesting + 1)
+
+
+# Coders of a plane: plane -> parts.
+def raw(plane):
+    return [("Mode raw", b"\0"), ("bytes", bytes(plane))]
+
+
+def constant(plane):
+    assert len(set(plane)) == 1
+    return [("Mode constant", b"\1"), ("value", bytes(plane[:1]))]
+
+
+def tree(lengths, escape=None, masks=None, to_escape=(), dirty_flat=0, **change):
+    coder = Tree(lengths, escape, masks, to_escape)
+
+    def encode(plane):
+        if change:                             # a broken header: what follows does not matter, but must be there
+            return [("Mode", bytes([3 if escape is not None else 2]))] + coder.header(**change) + [("rest", bytes(len(plane) // 8))]
+        return [("Mode tree" + (" with escape" if escape else ""), bytes([3 if escape else 2]))] + coder.header() + coder.nodes(plane, 0, dirty_flat)
+    return encode
+
+
+def literal(*parts):
+    return lambda plane: [("bytes", bytes(part)) for part in parts]
+
+
+def guess(plane):
+    return constant(plane) if len(set(plane)) == 1 else raw(plane)
+
+
+# ---- Blocks ----
+
+class Block:
+    """data and payload (a list of parts) of a block."""
+
+    def __init__(self, data, width=1, residual=0, layout=0, payload=None):
+        self.data, self.width, self.residual, self.layout = bytes(data), width, residual, layout
+        self.payload = [("the bytes", self.data)] if payload is None else payload
+
+
+def stored(data, width=1):
+    return Block(data, width)
+
+
+def planes(lists, coders=None, residual=0):
+    """A block from the bytes of its planes."""
+    width, bits = len(lists), 8 * len(lists)
+    data = bytearray()
+    for column in zip(*lists):
+        r = int.from_bytes(bytes(column), "little")
+        data += (r >> 1 | (r & 1) << bits - 1 if residual else r).to_bytes(width, "little")
+    payload = []
+    for p, plane in enumerate(lists):
+        parts = (coders or {}).get(p, guess)(plane)
+        payload += [("plane %d: %s" % (p, parts[0][0]), parts[0][1])] + parts[1:]
+    return Block(data, width, residual, 1, payload)
+
+
+def plane_block(plane, coder, width=1, at=0, residual=0):
+    """One plane with content, the others constant."""
+    return planes([plane if p == at else bytes([17 * p]) * len(plane) for p in range(width)], {at: coder}, residual)
+
+
+# ---- Files ----
+
+class Src:
+    """A source file. size: what the FILE section says, default the truth."""
+
+    def __init__(self, path=b"", data=b"", tensors=(), kind=0, mode=None, mtime=None, size=None):
+        self.path, self.data, self.tensors, self.kind, self.mode, self.mtime = path, bytes(data), list(tensors), kind, mode, mtime
+        self.size = len(self.data) if size is None else size
+
+
+def T(name, dtype, shape, offset, size):
+    return (name, dtype, tuple(shape), offset, size)
+
+
+class Run:
+    """blocks: in order. segments: (file, offset, size), default one with what comes next."""
+
+    def __init__(self, blocks, segments=None, log2=14, **fields):
+        self.blocks, self.segments, self.log2 = blocks, segments, log2
+
+
+FIELD = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+class Builder:
+    """Packs the parts of a file. patch: {"header.Flags": 3, ...}: a field's value, or a function of the right one."""
+
+    def __init__(self, patch=None):
+        self.out, self.notes, self.patch, self.used = bytearray(), [], dict(patch or {}), set()
+
+    def value(self, name, value):
+        if name not in self.patch:
+            return value
+        self.used.add(name)
+        new = self.patch[name]
+        return new(value) if callable(new) else new
+
+    def pack(self, owner, *fields):
+        """fields: (name, size, value) or (name, bytes). Returns parts."""
+        parts = []
+        for field in fields:
+            value = self.value(owner + "." + field[0], field[-1])
+            if isinstance(value, int):
+                value = struct.pack("<" + FIELD[field[1]], value & (1 << 8 * field[1]) - 1)
+            parts.append(("%s" % field[0], value))
+        return parts
+
+    def with_crc(self, owner, name, parts, prefix=b""):
+        return parts + self.pack(owner, (name, 4, crc(prefix + join(parts))))
+
+    def add(self, parts):
+        for note, data in parts:
+            if data:
+                self.notes.append((note, data))
+            self.out += data
+
+    def section(self, owner, kind, number, body):
+        data = join(body)
+        head = self.pack(owner, ("Kind", kind), ("Number", 4, number), ("Body_Size", 8, len(data)))
+        head = self.with_crc(owner, "Head_CRC", head) + self.pack(owner, ("Body_CRC", 4, crc(data)))
+        self.add(head + body)
+        return join(head + body)
+
+
+def join(parts):
+    return b"".join(data for _, data in parts)
+
+
+def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=False):
+    """items: Src and Run in order. Returns the Builder, with .files for the manifest."""
+    b = Builder(patch)
+    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 1), ("Header_Size", 2, 80),
+                    ("Flags", 4, 1), ("Incompatible", 8, 0), ("Compatible", 8, 0), ("Base_Identity", bytes(32)), ("Chain_Depth", 4, 0),
+                    ("Reserved", 8, 0))
+    b.add(b.with_crc("header", "Header_CRC", header))
+    entries, files, runs = [], [], []
+    for item in items:
+        offset = len(b.out)
+        if isinstance(item, Src):
+            owner = "file%d" % len(files)
+            copy = b.section(owner, b"FILE", len(files), file_body(b, owner, item))
+            files.append(item)
+            item.done = 0
+            entries.append((offset, copy, item))
+        else:
+            owner, run = "run%d" % len(runs), item
+            size = sum(len(block.data) for block in run.blocks)
+            segments = run.segments
+            if segments is None:
+                segments = [(len(files) - 1, files[-1].done if files else 0, size)]
+            body = b.pack(owner, ("Run_Size", 8, sum(s[2] for s in segments)), ("Log2_Block_Size", 1, run.log2), ("Prediction", 1, 0),
+                          ("Reserved", 2, 0), ("N_Segments", 4, len(segments)))
+            for i, (number, start, length) in enumerate(segments):
+                body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, 0), ("Offset", 8, start), ("Size", 8, length))
+            copy = b.section(owner, b"RUN ", len(runs), body)
+            sizes = []
+            for i, block in enumerate(run.blocks):
+                sizes.append(add_block(b, "block%d.%d" % (len(runs), i), (len(runs), i), block))
+            if files:
+                files[-1].done += size
+            entries.append((offset, copy, sizes))
+            runs.append(run)
+    index_offset = len(b.out)
+    if reorder:
+        entries.reverse()
+    if index:
+        b.section("index", b"INDX", 0, index_body(b, files, runs, entries, metadata))
+    if trailer:
+        parts = b.pack("trailer", ("Index_Offset", 8, index_offset), ("Index_Size", 8, len(b.out) - index_offset),
+                       ("Total_Size", 8, len(b.out) + 40), ("Reserved", 4, 0))
+        b.add(b.with_crc("trailer", "Trailer_CRC", parts) + b.pack("trailer", ("End_Magic", bytes.fromhex("8D4C4D430D0A1A0A"))))
+    assert b.used == set(b.patch), "patches without effect: %s" % (set(b.patch) - b.used)
+    b.files, b.metadata = files, metadata
+    return b
+
+
+def file_body(b, owner, f):
+    seconds, nanoseconds = f.mtime or (0, 0)
+    body = b.pack(owner, ("File_Size", 8, f.size), ("File_Kind", 1, f.kind), ("Attributes", 1, (f.mode is not None) + 2 * (f.mtime is not None)),
+                  ("Reserved", 2, 0), ("Mode", 4, f.mode or 0), ("Mtime_Seconds", 8, seconds), ("Mtime_Nanoseconds", 4, nanoseconds),
+                  ("Path_Size", 4, len(f.path)), ("N_Tensors", 4, len(f.tensors)), ("Path", f.path))
+    for i, (name, dtype, shape, offset, size) in enumerate(f.tensors):
+        body += b.pack("tensor%s.%d" % (owner[4:], i), ("Offset", 8, offset), ("Size", 8, size), ("Name_Size", 4, len(name)),
+                       ("Dtype_Size", 1, len(dtype)), ("Rank", 1, len(shape)), ("Reserved", 2, 0),
+                       ("Shape", struct.pack("<%dQ" % len(shape), *shape)), ("Name", name), ("Dtype", dtype))
+    return body + b.pack(owner, ("Extra", b"")) if owner + ".Extra" in b.patch else body
+
+
+def add_block(b, owner, position, block):
+    payload = join(block.payload)
+    coding = (1, 2, 4, 8).index(block.width) | block.residual << 2 | block.layout << 5
+    head = b.pack(owner, ("Sync", 1, 0xB1), ("Coding", 1, coding), ("Prediction", 1, 0), ("Grouping", 1, 0),
+                  ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)))
+    head = b.with_crc(owner, "Header_CRC", head, struct.pack("<II", *b.value(owner + ".Position", position)))
+    b.add(head + block.payload)
+    return len(join(head)) + len(payload)
+
+
+def items_of(files):
+    """Identities of the snapshot's items, by name."""
+    for f in files:
+        for name, dtype, shape, offset, size in f.tensors:
+            yield name, identity_of_tensor(dtype, shape, f.data[offset:offset + size])
+        if not f.tensors:
+            yield f.path, identity_of_tensor(b"U8", (len(f.data),), f.data)
+
+
+def index_body(b, files, runs, entries, metadata):
+    body = b.pack("index", ("N_Files", 4, len(files)), ("N_Runs", 4, len(runs)), ("Snapshot_Identity", identity_of_snapshot(items_of(files))),
+                  ("N_Metadata", 4, len(metadata)), ("Reserved", 4, 0))
+    for i, (offset, copy, what) in enumerate(entries):
+        owner = "entry%d" % i
+        body += b.pack(owner, ("Offset", 8, offset), ("Copy", copy))
+        if isinstance(what, Src):
+            body += b.pack(owner, ("File_Size", 8, len(what.data)), ("File_CRC", 4, crc(what.data)), ("Reserved", 4, 0))
+            for j, (_, identity) in enumerate(items_of([what])):
+                body += b.pack(owner, ("Identity%d" % j, identity))
+        else:
+            for j, size in enumerate(what):
+                body += b.pack(owner, ("Size%d" % j, 4, size))
+    for i, (key, value) in enumerate(metadata):
+        body += b.pack("metadata%d" % i, ("Key_Size", 4, len(key)), ("Value_Size", 4, len(value)), ("Key", key), ("Value", value))
+    return body + b.pack("index", ("Extra", b"")) if "index.Extra" in b.patch else body
+
+
+def one(*blocks, **options):
+    """A snapshot of one nameless file; each block is a run of its own."""
+    return build([Src(data=b"".join(block.data for block in blocks))] + [Run([block]) for block in blocks], **options)
+
+
+# ---- The set ----
+
+class Vectors:
+    def __init__(self):
+        self.outputs, self.manifest, self.builders = {}, {"format": "0.1", "valid": [], "invalid": []}, {}
+
+    def valid(self, name, section, what, b):
+        entry = {"name": name, "section": section, "exercises": what, "size": len(b.out), "sha256": hashlib.sha256(b.out).hexdigest(),
+                 "identity": identity_of_snapshot(items_of(b.files)).hex(), "files": []}
+        for f in b.files:
+            item = text("path", f.path)
+            item.update({"kind": "directory" if f.kind else "regular", "size": len(f.data), "sha256": hashlib.sha256(f.data).hexdigest(),
+                         "mode": f.mode, "mtime": f.mtime, "tensors": []})
+            for t, (_, identity) in zip(f.tensors, items_of([f])):
+                item["tensors"].append(dict(text("name", t[0]), dtype=t[1].decode(), shape=t[2], offset=t[3], size=t[4], identity=identity.hex()))
+            if not f.tensors:
+                item["identity"] = next(items_of([f]))[1].hex()
+            entry["files"].append(item)
+        entry["metadata"] = [dict(text("key", key), **text("value", value)) for key, value in b.metadata]
+        if len(b.files) == 1 and not b.files[0].kind and len(b.files[0].data) <= LARGEST_BIN:
+            entry["output"] = "valid/%s.bin" % name
+            self.outputs[entry["output"]] = b.files[0].data
+        self.put(name, "valid", entry, b.out)
+        self.builders[name] = b
+
+    def invalid(self, name, section, rule, status, data):
+        """status: a name, or several where decoders may differ."""
+        data = data.out if isinstance(data, Builder) else data
+        entry = {"name": name, "section": section, "breaks": rule, "status": status if isinstance(status, list) else [status],
+                 "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        self.put(name, "invalid", entry, data)
+
+    def put(self, name, kind, entry, data):
+        path = "%s/%s.lmc" % (kind, name)
+        assert path not in self.outputs, name
+        self.outputs[path] = bytes(data)
+        self.manifest[kind].append(entry)
+
+
+def text(name, data):
+    """A byte string for JSON: as text if it is UTF-8, else in hexadecimal under name_hex."""
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {name + "_hex": data.hex()}
+
+
+def even(symbols, length=None):
+    """All symbols of the same length."""
+    length = length or (len(symbols) - 1).bit_length()
+    return {s: length for s in symbols}
+
+
+def merged(lengths, more):
+    lengths = dict(lengths)
+    lengths.update(more)
+    return lengths
+
+
+def draw(random, lengths, n, others=()):
+    """n symbols, each about as often as its code is short; the others about 1 in 32."""
+    symbols = sorted(lengths)
+    shortest = min(lengths.values())
+    pool = [s for s in symbols for _ in range(max(1, 16 >> lengths[s] - shortest))]
+    return bytes(random.pick(others) if others and random.below(32) == 0 else random.pick(pool) for _ in range(n))
+
+
+def random_code(random, n_leaves):
+    """Lengths of a complete code."""
+    lengths = [0]
+    while len(lengths) < n_leaves:
+        i = random.below(len(lengths)) if random.below(3) else len(lengths) - 1
+        if lengths[i] < 15:
+            lengths[i] += 1
+            lengths.insert(i, lengths[i])
+    return sorted(lengths)
+
+
+def random_block(random):
+    width, n = 1 << random.below(4), 3 + random.below(60 if random.below(2) else 900)
+    lists, coders = [], {}
+
+    def policy(n_bits, nesting, depth):
+        return random.below(19) if random.below(3) else 0
+
+    for p in range(width):
+        kind = random.below(4)
+        if kind == 0 or n < 40:
+            lists.append(bytes([random.below(256)]) * n)
+        elif kind == 1:
+            lists.append(random.data(n))
+        else:
+            lengths = random_code(random, 2 + random.below((5, 20, 40)[random.below(3)]))
+            escape = lengths.pop() if random.below(2) else None
+            base, step = random.below(60), 1 + random.below(3)
+            lengths = {base + i * step: lengths[(i * 7 + 3) % len(lengths)] if len(lengths) % 7 else lengths[i] for i in range(len(lengths))}
+            lists.append(draw(random, lengths, n, range(256) if escape else ()))
+            coders[p] = tree(lengths, escape, policy, to_escape=[base] if escape and random.below(4) == 0 else ())
+    block = planes(lists, coders, random.below(2))
+    return block if len(join(block.payload)) < len(block.data) else stored(block.data, width)
+
+
+def valid_vectors(v):
+    r = Random(1)
+    # 4, 5.1: header, files
+    v.valid("file_empty", "5.1", "one empty file: no run at all", build([Src()]))
+    v.valid("compatible_bits", "4", "all Compatible bits set: they do not matter",
+            one(stored(b"compatible"), patch={"header.Compatible": UNKNOWN}))
+    v.valid("file_unknown_size", "5.1", "File_Size unknown in the FILE section",
+        build([Src(b"pipe", b"from a pipe", size=UNKNOWN), Run([stored(b"from a pipe")])]))
+    v.valid("file_unknown_size_empty", "5.1", "File_Size unknown, and zero in the index", build([Src(size=UNKNOWN)]))
+    v.valid("file_mode_mtime", "5.1", "Mode and Mtime valid",
+        build([Src(b"m", b"mode", mode=0o640, mtime=(1700000000, 123456789)), Run([stored(b"mode")])]))
+    v.valid("file_mode_only", "5.1", "Mode valid, with the set-user-ID bit; Mtime not",
+        build([Src(b"m", b"mode", mode=0o4755), Run([stored(b"mode")])]))
+    v.valid("file_mtime_negative", "5.1", "Mtime before 1970", build([Src(b"m", b"old", mtime=(-2, 999999999)), Run([stored(b"old")])]))
+    v.valid("file_mtime_limits", "5.1", "Mtime_Seconds -2^63", build([Src(b"m", b"older", mtime=(-1 << 63, 0)), Run([stored(b"older")])]))
+    v.valid("directory_only", "5.1", "a snapshot of one empty directory", build([Src(b"empty", kind=1)]))
+    v.valid("directory_root", "5.1", "a directory with an empty path: the snapshot is an empty directory", build([Src(b"", kind=1)]))
+    v.valid("directory_mode", "5.1", "an empty directory with Mode and Mtime beside a file", build([
+        Src(b"d/e", kind=1, mode=0o750, mtime=(1600000000, 5)), Src(b"f", b"file"), Run([stored(b"file")])]))
+    v.valid("files_several", "5.1", "several files, empty ones among them, in no order of their paths", build([
+        Src(b"z/last", b"one"), Run([stored(b"one")]), Src(b"a/empty"), Src(b"a/b/c/deep", b"three"), Run([stored(b"th")]), Run([stored(b"ree")]),
+        Src(b"dir", kind=1), Src(b"zz")]))
+    v.valid("paths_odd", "5.1", "legal paths of odd looks", build([
+        item for path in (b"...", b".hidden", b"a..b/..c", b"with space", "\u00e9\u4e2d".encode(), b"-dash", b"a/" + b"x" * 255, b"q\"'$*?")
+        for item in (Src(path, path[:3]), Run([stored(path[:3])]))]))
+    v.valid("path_not_utf8", "5.1", "a path that is not UTF-8", build([Src(b"\xff\xfe.bin", b"bytes"), Run([stored(b"bytes")])]))
+    # 5.1: tensors
+    names = [("BOOL", 8), ("U8", 8), ("I8", 8), ("F8_E5M2", 8), ("F8_E4M3", 8), ("F8_E8M0", 8), ("F8_E4M3FNUZ", 8), ("F8_E5M2FNUZ", 8), ("F4", 4),
+             ("F6_E2M3", 6), ("F6_E3M2", 6), ("I16", 16), ("U16", 16), ("F16", 16), ("BF16", 16), ("I32", 32), ("U32", 32), ("F32", 32), ("C64", 64),
+             ("F64", 64), ("I64", 64), ("U64", 64)]
+    tensors, at = [], 3
+    for name, bits in names:
+        tensors.append(T(("t." + name).encode(), name.encode(), (2, 4), at, bits))
+        at += bits
+    data = r.data(at + 2)
+    v.valid("tensors_dtypes", "5.1", "a tensor of every dtype, bytes before and after that belong to none",
+        build([Src(b"x.safetensors", data, tensors), Run([stored(data)])]))
+    data = r.data(60)
+    v.valid("tensors_odd", "5.1", "unknown dtypes, rank 0 and 32, zero sizes, empty and odd names", build([Src(b"odd", data, [
+        T(b"", b"F32", (), 0, 4), T(b"unknown", b"F7_E9M9", (3, 1 << 60), 4, 5), T(b"x" * 300, b"D" * 32, (), 9, 0),
+        T(b"\xff\x01/../", b"I64", (1,) * 32, 9, 8),
+        T(b"zero", b"BF16", (0,), 17, 0), T(b"zero too", b"F64", (1 << 63, 1 << 63, 0, UNKNOWN), 17, 0), T(b"gap", b"F4", (1, 2), 20, 1),
+        T(b"lower", b"bf16", (9,), 21, 1), T(b"end", b"U8", (0,), 60, 0)]), Run([stored(data)])]))
+    v.valid("tensors_same_name", "9.3", "tensors of the same name in two files; order of the items of the identity", build([
+        Src(b"b", b"22", [T(b"w", b"U8", (2,), 0, 2)]), Run([stored(b"22")]), Src(b"w", b"no tensor"), Run([stored(b"no tensor")]),
+        Src(b"a", b"11", [T(b"w", b"U8", (1,), 0, 1), T(b"w.b", b"U8", (1, 1), 1, 1)]), Run([stored(b"11")])]))
+    v.valid("metadata", "10", "keys that are prefixes of others, empty and binary values", build([Src(data=b"m"), Run([stored(b"m")])], metadata=[
+        (b"a", b""), (b"a b", b"text"), (b"ab", b"\0\1\2binary\xff"), (b"b", b"v" * 300), (b"\xff", b"\n")]))
+    # 5.2: runs
+    for log2 in range(14, 24):
+        v.valid("run_log2_%d" % log2, "5.2", "Log2_Block_Size %d, one short block" % log2,
+            build([Src(data=b"log2"), Run([stored(b"log2")], log2=log2)]))
+    v.valid("run_blocks", "5.2", "three full blocks of different widths and a tail",
+        build([Src(b"r", bytes(16384) + b"\1" * 16384 + b"\2" * 16384 + b"\3\4\5\6\7"), Run([
+        planes([bytes(16384)]), planes([b"\1" * 2048] * 8), planes([b"\2" * 8192] * 2), stored(b"\3\4\5\6\7")])]))
+    v.valid("run_exact", "5.2", "a run of exactly two blocks", build([Src(b"r", bytes(65536)), Run([planes([bytes(8192)] * 4)] * 2, log2=15)]))
+    v.valid("run_segments", "5.2", "several segments in a run, several runs in a file, over tensor borders", build([
+        Src(b"f", b"0123456789abcdef", [T(b"a", b"U8", (5,), 1, 5), T(b"b", b"U8", (9,), 7, 9)]),
+        Run([stored(b"0123456789", 2)], [(0, 0, 1), (0, 1, 5), (0, 6, 4)]), Run([stored(b"a")]), Run([stored(b"bcdef")], [(0, 11, 2), (0, 13, 3)])]))
+    v.valid("run_unknown_size", "5.2", "several runs in a file of unknown size, then another file", build([
+        Src(b"p", bytes(20000) + b"tail", size=UNKNOWN), Run([planes([bytes(16384)]), planes([bytes(3616)])]), Run([stored(b"tail")]),
+        Src(b"q", b"q"), Run([stored(b"q")])]))
+    v.valid("block_largest", "7", "2^20 elements of 8 bytes in 16 bytes of payload",
+        build([Src(data=b"\5" * (1 << 23)), Run([Block(b"\5" * (1 << 23), 8, 0, 1, [("eight constant planes", b"\1\5" * 8)])], log2=23)]))
+    v.valid("block_most_elements", "7", "2^20 elements of one byte", build([Src(data=bytes(1 << 20)), Run([planes([bytes(1 << 20)])], log2=20)]))
+    data = bytes(262144) + b"\1" * 262144 + b"\2" * 3
+    v.valid("identity_leaves", "9.2", "tensors around the leaf size of identities", build([
+        Src(b"f", data, [T(b"less", b"U8", (262143,), 0, 262143), T(b"more", b"U8", (262145,), 262143, 262145)]),
+        Run([planes([data[i:i + 131072]] , {0: constant}) for i in range(0, 524288, 131072)] + [planes([b"\2\2\2"])], log2=17),
+        Src(b"exact", bytes(262144)), Run([planes([bytes(131072)])] * 2, log2=17)]))
+    # 7: stored, residuals, widths
+    for width in (1, 2, 4, 8):
+        v.valid("stored_w%d" % width, "7.1", "a stored block of width %d" % width, one(stored(r.data(3 * width), width)))
+        v.valid("one_element_w%d" % width, "7.1", "N_Elements 1", one(stored(r.data(width), width)))
+        for residual in (0, 1):
+            lists = [r.data(21) if p else bytes([0x81]) * 21 for p in range(width)] if width > 1 else [b"\x81" * 21]
+            v.valid("planes_w%d_%s" % (width, ("xor", "subtract")[residual]), "7.2", "width %d: raw and constant planes" % width,
+                one(planes(lists, {}, residual)))
+            lengths = {0x80: 1, 0x01: 2, 0xFF: 3, 0x7F: 3}
+            lists = [draw(r, lengths, 200) for _ in range(width)]
+            v.valid("trees_w%d_%s" % (width, ("xor", "subtract")[residual]), "7.2", "width %d: a tree in every plane" % width,
+                    one(planes(lists, {p: tree(lengths) for p in range(width)}, residual)))
+        for at in {0, width - 1}:
+            lengths = {7: 1, 9: 2}
+            plane = draw(r, lengths, 50, (0, 8, 255))
+            v.valid("escape_w%d_plane%d" % (width, at), "7.2", "a tree with escape in plane %d, the others constant" % at,
+                    one(plane_block(plane, tree(lengths, 2), width, at, 1)))
+            if width > 1:
+                v.valid("raw_w%d_plane%d" % (width, at), "7.2", "a raw plane %d, the others constant" % at,
+                    one(plane_block(plane, raw, width, at, 1)))
+    v.valid("raw_though_constant", "8", "a raw plane whose bytes are all equal", one(plane_block(bytes(9), raw, 2)))
+    v.valid("planes_n2", "7.2", "two elements of 8 bytes cannot be planes; three of 8 bytes can",
+        one(stored(r.data(16), 8), planes([b"abc"] + [b"\1\1\1"] * 7)))
+    # 8.1, 8.2: trees
+    def shape(name, what, lengths, escape=None, plane=None, n=64, others=(), **options):
+        plane = plane if plane is not None else draw(r, lengths, n, others)
+        width = options.pop("width", 8)        # so that the payload is smaller than the data whatever the tree costs
+        v.valid("tree_" + name, "8.2", what, one(plane_block(plane, tree(lengths, escape, **options), width, width - 1)))
+
+    shape("two_leaves", "two leaves: one mask", {65: 1, 66: 1})
+    shape("two_far_leaves", "the symbols 0 and 255", {0: 1, 255: 1}, width=8, n=60)
+    shape("one_symbol_escape", "one symbol and the escape", {200: 1}, 1, others=range(256))
+    shape("only_255_escape", "First = 255", {255: 1}, 1, others=range(256))
+    shape("escape_unused", "an escape of population zero", {1: 1, 2: 2}, 2)
+    shape("escape_all", "every element escapes", {1: 1, 2: 2}, 2, plane=r.data(50).replace(b"\1", b"\3").replace(b"\2", b"\3"))
+    shape("escape_coded", "coded symbols that go through the escape all the same", {1: 1, 2: 2}, 2, to_escape=[1])
+    shape("escape_not_flat", "four leaves of equal length, one of them the escape: not flat", {1: 2, 2: 2, 3: 2}, 2, others=range(256))
+    shape("escape_in_128", "127 symbols and the escape, all of length 7: flat nodes but where the escape is", even(range(100, 227), 7), 7, n=200,
+        others=range(256))
+    shape("single_symbol", "a list of one symbol, coded as a tree", {5: 1, 6: 2, 7: 2}, plane=b"\6" * 50)
+    shape("unused_symbols", "coded symbols that do not occur: nodes of population zero", even(range(32), 5), plane=bytes(50))
+    shape("gaps", "zero lengths within the range", {3: 2, 9: 2, 10: 2, 250: 2})
+    shape("even_fields", "an even number of lengths", {3: 1, 4: 2, 5: 3, 6: 3})
+    shape("odd_fields", "an odd number of lengths", {3: 1, 4: 2, 5: 2})
+    shape("even_fields_escape", "an odd number of symbols and the escape", {3: 1, 4: 2, 5: 3}, 3, others=(9,))
+    shape("order", "lengths that fall and rise with the symbol", {10: 3, 11: 1, 12: 4, 13: 3, 14: 4, 15: 3})
+    for depth in range(1, 9):
+        shape("flat_%d" % depth, "%d leaves of equal length at the root%s" % (1 << depth, ": flat" if 2 <= depth <= 6 else ": not flat"),
+              even(range(0, 1 << depth), depth), n=150)
+    for depth in range(2, 7):
+        lengths = merged({255 - i: depth + 1 for i in range(1 << depth)}, {0: 1})
+        shape("flat_%d_below" % depth, "a flat node of %d leaves below the root" % (1 << depth), lengths, n=170)
+    v.valid("tree_flat_tail", "8.2", "flat lists of n bits, n = 1 .. 17 in one block each", one(*[
+        plane_block(bytes(16) + r.data(n).translate(bytes([1, 2, 3, 4]) * 64), tree({0: 1, 1: 3, 2: 3, 3: 3, 4: 3}), 4) for n in range(1, 18)]))
+    shape("deepest", "lengths 1, 2, ... 15, 15", merged({i: i + 1 for i in range(15)}, {15: 15}), plane=bytes(range(16)) * 5)
+    shape("deepest_escape", "lengths 1, 2, ... 15 and the escape of 15", {30 - i: i + 1 for i in range(15)}, 15, plane=bytes(range(10, 31)) * 5)
+    shape("deepest_flat", "64 leaves of length 15", merged({i: i + 1 for i in range(9)}, {100 + i: 15 for i in range(64)}),
+        plane=bytes(range(9)) * 10 + bytes(range(100, 164)))
+    code = random_code(r, 256)
+    shape("256_leaves", "256 leaves, some deep", {(i * 77) & 255: length for i, length in enumerate(code)}, plane=r.data(300))
+    code = random_code(r, 256)
+    shape("255_leaves_escape", "255 symbols and the escape", {(i * 77) & 255: length for i, length in enumerate(code[:255])}, code[255],
+        plane=r.data(300))
+    # 8.3: masks
+    two = {0: 1, 1: 1}
+
+    def mask(name, what, n, ones, modes, width=1):
+        """A list of zeros and ones, so that the root's mask is the list."""
+        plane = bytes(1 if ones(i) else 0 for i in range(n))
+        v.valid("mask_" + name, "8.3", what, build([Src(data=plane), Run([plane_block(plane, tree(two, masks=nested_masks(*modes)), width)],
+            log2=17)]))
+
+    for level in range(9):
+        for polarity in (0, 1):
+            rare = lambda i, level=level: i % (2 + 5 * level) == 1
+            mask("level%d_polarity%d" % (level, polarity), "nested, level %d, polarity %d" % (level, polarity), 300,
+                 (lambda i, rare=rare: not rare(i)) if polarity else rare, [1 + 2 * level + polarity])
+    mask("wrong_polarity", "nested in the polarity that costs more", 1000, lambda i: i % 20 == 0, [2 * 8 + 2])
+    mask("wrong_level", "a dense mask in the sparsest tree: larger than raw", 2000, lambda i: i % 3 > 0, [17])
+    mask("raw_though_sparse", "a raw mask where nested would be smaller", 1000, lambda i: i == 500, [0])
+    for n in (255, 256, 257):
+        mask("%d_bits" % n, "%d bits%s" % (n, ": no Mode byte" if n < 256 else ": Mode raw"), n, lambda i: i % 3 == 0, [0])
+        if n > 255:
+            mask("%d_bits_nested" % n, "%d bits: nested" % n, n, lambda i: i % 30 == 0, [9])
+    for tail in range(1, 8):
+        mask("tail_%d" % tail, "nested, polarity 1, %d bits in the last byte" % tail, 256 + tail, lambda i: i % 40 > 0, [10])
+    mask("all_zero", "nested, all bits zero", 800, lambda i: False, [17])
+    mask("all_one", "nested, all bits one, polarity 1", 801, lambda i: True, [18])
+    mask("all_one_polarity0", "nested, all bits one, polarity 0: the longest code", 801, lambda i: True, [17])
+    mask("nesting_2047", "nested: a list of 256 bytes, whose masks have Mode bytes, raw", 2047, lambda i: i % 50 == 0, [9, 0])
+    mask("nesting_2040", "nested: a list of 255 bytes, whose masks have none", 2040, lambda i: i % 50 == 0, [9, 17])
+    mask("nesting_2", "nested twice", 2500, lambda i: i % 60 == 0, [15, 10])
+    mask("nesting_3", "nested three times", 20000, lambda i: i % 400 == 0, [17, 15, 11])
+    mask("nesting_4", "nested three times; at nesting 3 masks of 256 bits and more have no Mode byte", 131072, lambda i: i % 3000 == 7, [17, 17, 17])
+    mask("nesting_4_mixed", "as before, levels and polarities mixed", 131072, lambda i: i % 900 == 7, [18, 1, 12])
+    plane = bytes(r.below(8) for _ in range(3000))
+    v.valid("mask_by_depth", "8.3", "masks of a tree in modes that change with the depth",
+            one(plane_block(plane, tree({i: min(i + 1, 7) for i in range(8)}, masks=lambda n, nesting, depth: (0, 1, 4,
+            7)[depth % 4] if nesting == 0 else 0), 2)))
+    # Anything
+    for seed in range(40):
+        random = Random(1000 + seed)
+        items = []
+        for f in range(1 + random.below(3)):
+            blocks = [random_block(random) for _ in range(1 + random.below(3))]
+            data = b"".join(block.data for block in blocks)
+            tensors, at = [], 0
+            while random.below(3) and at < len(data):
+                start = at + random.below(len(data) - at)
+                at = start + random.below(len(data) - start + 1)
+                tensors.append(T(b"f%d.t%d" % (f, len(tensors)), random.pick([b"U8", b"F8_E4M3", b"mystery"]), (at - start,), start, at - start))
+            unknown = not tensors and random.below(3) == 0
+            items += [Src(b"dir/f%d" % f, data, tensors, size=UNKNOWN if unknown else None)] + [Run([block],
+                log2=14 + random.below(10)) for block in blocks]
+        v.valid("random_%02d" % seed, "all", "random choices, seed %d" % seed,
+            build(items, metadata=[(b"seed", b"%d" % seed)] if seed % 4 == 0 else []))
+    # 14: worked examples
+    bf16 = struct.pack("<4H", 0x3F80, 0xBF00, 0x0000, 0x4049)
+    v.valid("example_stored", "14.1", "worked example: a bf16 tensor of four elements, stored",
+            build([Src(b"w.bin", bf16, [T(b"w", b"BF16", (2, 2), 0, 8)]), Run([stored(bf16, 2)])]))
+    plane = bytes.fromhex("7A7A797A787A7A777A7A7A7B797A7A107A76797A7A7D7A79")
+    lengths = {0x76: 4, 0x77: 4, 0x78: 4, 0x79: 4, 0x7A: 1, 0x7B: 4, 0x7C: 4, 0x7D: 4}
+    v.valid("example_tree", "14.2", "worked example: a block of 24 elements with a tree, a flat node and an escape",
+            one(planes([b"\x40" * 24, plane], {1: tree(lengths, 4)}, 1)))
+
+
+def invalid_vectors(v):
+    r = Random(2)
+
+    def simple(patch, **options):
+        """A file with a mode, two tensors, two runs, metadata; then an empty one."""
+        data = b"0123456789ABCDEF"
+        return build([Src(b"w.bin", data, [T(b"a", b"F32", (2,), 0, 8), T(b"b", b"BF16", (2, 1), 8, 4)], mode=0o644, mtime=(1700000000, 5)),
+                      Run([stored(data[:12], 4)]), Run([stored(data[12:], 2)]), Src(b"empty")],
+                     metadata=[(b"format", b"pt"), (b"title", b"x")], patch=patch, **options)
+
+    def bad(name, section, rule, status, patch, **options):
+        v.invalid(name, section, rule, status, simple(patch, **options))
+
+    def bad_file(name, section, rule, status, items, patch=None, **options):
+        v.invalid(name, section, rule, status, build(items, patch=patch, **options))
+
+    plus = lambda k: lambda value: value + k
+    flip = lambda value: value ^ 1
+    flip_byte = lambda at: lambda data: data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+    # 3, 4
+    good = bytes(simple({}).out)
+    v.invalid("empty_input", "4", "Magic: the input is empty", "NOT_LMC", b"")
+    bad("magic", "4", "Magic", "NOT_LMC", {"header.Magic": b"\x8cLMD\r\n\x1a\n"})
+    bad("magic_text_mode", "4", "Magic: CR LF became LF", "NOT_LMC", {"header.Magic": b"\x8cLMC\n\x1a\n\0"})
+    bad("magic_of_trailer", "4", "Magic: that of the trailer", "NOT_LMC", {"header.Magic": b"\x8dLMC\r\n\x1a\n"})
+    v.invalid("no_lmc_file", "4", "Magic: a file of another kind", "NOT_LMC",
+        b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
+    bad("version_major", "4", "Format_Major 1", "VERSION", {"header.Format_Major": 1})
+    bad("version_minor_newer", "4", "Format_Minor 2", "VERSION", {"header.Format_Minor": 2})
+    bad("version_minor_older", "4", "Format_Minor 0", "VERSION", {"header.Format_Minor": 0})
+    bad("version_before_crc", "4", "order of the checks: a version whose header has another CRC", "VERSION",
+        {"header.Format_Minor": 200, "header.Header_CRC": 0})
+    bad("header_crc", "4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
+    for size in (0, 79, 81, 65535):
+        bad("header_size_%d" % size, "4", "Header_Size %d" % size, "CORRUPT", {"header.Header_Size": size})
+    for bit in (0, 1, 2, 3, 4, 5, 47, 48, 63):
+        bad("incompatible_bit_%d" % bit, "4", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
+    bad("not_sequential", "4", "Flags: Sequential is 0", "UNSUPPORTED", {"header.Flags": 0})
+    for bit in (1, 31):
+        bad("flags_bit_%d" % bit, "4", "Flags: reserved bit %d" % bit, "UNSUPPORTED", {"header.Flags": 1 | 1 << bit})
+    bad("base_identity", "4", "Base_Identity is not zero", "UNSUPPORTED", {"header.Base_Identity": bytes(31) + b"\1"})
+    bad("chain_depth", "4", "Chain_Depth is not zero", "UNSUPPORTED", {"header.Chain_Depth": 1})
+    bad("header_reserved", "4", "reserved field", "UNSUPPORTED", {"header.Reserved": 1 << 63})
+    # 5
+    bad("section_head_crc", "5", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
+    bad("section_body_crc_file", "5", "Body_CRC of a FILE", "CHECKSUM", {"file0.Body_CRC": flip})
+    bad("section_body_crc_run", "5", "Body_CRC of a RUN", "CHECKSUM", {"run1.Body_CRC": flip})
+    bad("section_body_crc_index", "5", "Body_CRC of the index", "CHECKSUM", {"index.Body_CRC": flip})
+    bad("section_kind", "5", "unknown Kind", "CORRUPT", {"run1.Kind": b"DATA"})
+    bad("section_kind_case", "5", "Kind in lower case", "CORRUPT", {"file1.Kind": b"file"})
+    bad("section_number_file", "5", "Number of a FILE", "CORRUPT", {"file1.Number": 2})
+    bad("section_number_file_again", "5", "Number of a FILE: one used before", "CORRUPT", {"file1.Number": 0})
+    bad("section_number_run", "5", "Number of a RUN: counted with the FILEs", "CORRUPT", {"run0.Number": 1})
+    bad("section_number_index", "5", "Number of the index", "CORRUPT", {"index.Number": 1})
+    bad("section_body_longer_file", "5", "a FILE body with a byte too many", "CORRUPT", {"file0.Extra": b"\0"})
+    bad("section_body_longer_run", "5", "a RUN body that holds a segment more than N_Segments says", "CORRUPT",
+        {"segment0.0.Size": lambda size: struct.pack("<Q", size) + bytes(24)})
+    bad("section_body_longer_index", "5", "an INDX body with a byte too many", "CORRUPT", {"index.Extra": b"\0"})
+    bad("section_body_shorter_file", "5", "N_Tensors counts one more than there are", "CORRUPT", {"file0.N_Tensors": 3})
+    bad("section_body_shorter_run", "5", "N_Segments counts one more than there are", "CORRUPT", {"run0.N_Segments": 2})
+    bad("section_body_empty", "5", "an empty FILE body", "CORRUPT", {"file1." + f: b"" for f in (
+        "File_Size", "File_Kind", "Attributes", "Reserved", "Mode", "Mtime_Seconds", "Mtime_Nanoseconds", "Path_Size", "N_Tensors", "Path")})
+    bad("section_too_large", "5", "Body_Size 2^40 + 1", ["CORRUPT", "LIMIT"], {"index.Body_Size": (1 << 40) + 1})
+    bad("section_largest_missing", "5", "Body_Size 2^40, but the input ends: nothing may be allocated for it", ["TRUNCATED", "LIMIT"],
+        {"index.Body_Size": 1 << 40})
+    bad("section_size_overflow", "5", "Body_Size 2^64 - 1", ["CORRUPT", "LIMIT"], {"file0.Body_Size": UNKNOWN})
+    # 5.1
+    bad("file_size_too_large", "5.1", "File_Size 2^63", "CORRUPT", {"file0.File_Size": 1 << 63})
+    bad("file_size_almost_unknown", "5.1", "File_Size 2^64 - 2", "CORRUPT", {"file1.File_Size": UNKNOWN - 1})
+    for kind in (2, 255):
+        bad("file_kind_%d" % kind, "5.1", "File_Kind %d" % kind, "UNSUPPORTED", {"file1.File_Kind": kind})
+    bad("file_attributes", "5.1", "Attributes: reserved bit 2", "UNSUPPORTED", {"file1.Attributes": 4})
+    bad("file_reserved", "5.1", "reserved field of a FILE", "UNSUPPORTED", {"file1.Reserved": 1})
+    bad("file_mode", "5.1", "Mode 0o10000", "CORRUPT", {"file0.Mode": 0o10000})
+    bad("file_mode_not_valid", "5.1", "Mode not zero though not valid", "CORRUPT", {"file1.Mode": 0o644})
+    bad("file_mtime_not_valid", "5.1", "Mtime_Seconds not zero though not valid", "CORRUPT", {"file1.Mtime_Seconds": 1})
+    bad("file_nanoseconds_not_valid", "5.1", "Mtime_Nanoseconds not zero though not valid", "CORRUPT", {"file1.Mtime_Nanoseconds": 1})
+    bad("file_nanoseconds", "5.1", "Mtime_Nanoseconds 10^9", "CORRUPT", {"file0.Mtime_Nanoseconds": 10**9})
+    bad_file("path_too_long", "5.1", "Path_Size 65,536", "CORRUPT", [Src(b"p" * 65536)])
+    bad_file("name_too_long", "5.1", "Name_Size 65,536", "CORRUPT", [Src(b"p", b"x", [T(b"n" * 65536, b"U8", (1,), 0, 1)]), Run([stored(b"x")])])
+    bad("tensors_too_many", "5.1", "N_Tensors 2^28 + 1", "CORRUPT", {"file0.N_Tensors": (1 << 28) + 1})
+    bad_file("directory_with_size", "5.1", "a directory with a File_Size", "CORRUPT", [Src(b"d", kind=1, size=1)], {"entry0.File_Size": 1})
+    bad_file("directory_unknown_size", "5.1", "a directory of unknown size", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)])
+    bad_file("directory_with_run", "5.1", "a directory with a run", "CORRUPT", [Src(b"d", b"x", kind=1, size=0), Run([stored(b"x")])],
+        {"entry0.File_Size": 0})
+    bad_file("directory_with_tensors", "5.1", "a directory with a tensor", "CORRUPT", [Src(b"d", b"", [T(b"t", b"U8", (0,), 0, 0)], kind=1)])
+    bad_file("unknown_size_with_tensors", "5.1", "a file of unknown size with a tensor", "CORRUPT", [
+        Src(b"d", b"x", [T(b"t", b"U8", (1,), 0, 1)], size=UNKNOWN), Run([stored(b"x")])])
+    for name, path in (("absolute", b"/etc/passwd"), ("trailing_slash", b"a/"), ("slash", b"/"), ("empty_component", b"a//b"), ("dot", b"."),
+        ("dot_inside", b"a/./b"),
+                       ("dotdot", b".."), ("dotdot_start", b"../x"), ("dotdot_inside", b"a/../../b"), ("dotdot_end", b"a/.."),
+                       ("zero_byte", b"a\0b"), ("zero_byte_end", b"a\0"),
+                       ("backslash", b"a\\b")):
+        bad_file("path_" + name, "5.1", "Path %s" % json.dumps(path.decode()), "CORRUPT", [Src(path, b"x"), Run([stored(b"x")])])
+    bad_file("path_empty_first", "5.1", "an empty Path, then another file", "CORRUPT", [Src(b""), Src(b"b")])
+    bad_file("path_empty_second", "5.1", "a file, then an empty Path", "CORRUPT", [Src(b"a"), Src(b"")])
+    bad_file("path_twice", "5.1", "two files of the same Path", "CORRUPT",
+        [Src(b"a", b"1"), Run([stored(b"1")]), Src(b"b"), Src(b"a", b"2"), Run([stored(b"2")])])
+    bad_file("path_twice_directory", "5.1", "a file and a directory of the same Path", "CORRUPT", [Src(b"a"), Src(b"a", kind=1)])
+
+    def bad_tensors(name, rule, tensors, patch=None, status="CORRUPT", data=b"0123456789ABCDEF"):
+        # Entries that point outside get the identity of what is there.
+        bad_file("tensor_" + name, "5.1", rule, status, [Src(b"f", data, tensors), Run([stored(data)])], patch)
+
+    bad_tensors("overlap", "Offset less than the end of the entry before", [T(b"a", b"U8", (8,), 0, 8), T(b"b", b"U8", (2,), 7, 2)])
+    bad_tensors("order", "entries not sorted by Offset", [T(b"a", b"U8", (2,), 8, 2), T(b"b", b"U8", (2,), 0, 2)])
+    bad_tensors("zero_size_inside", "a tensor of size 0 within the one before", [T(b"a", b"U8", (4,), 0, 4), T(b"z", b"U8", (0,), 2, 0)])
+    bad_tensors("beyond_file", "end after File_Size", [T(b"a", b"U8", (4,), 13, 4)])
+    bad_tensors("offset_beyond_file", "an empty tensor after File_Size", [T(b"a", b"U8", (0,), 17, 0)])
+    bad_tensors("end_overflow", "Offset + Size = 2^64", [T(b"a", b"??", (1,), 8, UNKNOWN - 7)])
+    bad_tensors("same_name", "two tensors of the same Name", [T(b"a", b"U8", (1,), 0, 1), T(b"b", b"U8", (1,), 1, 1), T(b"a", b"U8", (1,), 2, 1)])
+    bad_tensors("same_empty_name", "two tensors of empty Name", [T(b"", b"U8", (1,), 0, 1), T(b"", b"U8", (1,), 1, 1)])
+    bad_tensors("name_zero_byte", "zero byte in a Name", [T(b"a\0", b"U8", (1,), 0, 1)])
+    bad_tensors("dtype_zero_byte", "zero byte in a Dtype", [T(b"a", b"U8\0", (1,), 0, 1)])
+    bad_tensors("dtype_empty", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
+    bad_tensors("dtype_too_long", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
+    bad_tensors("rank", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
+    bad_tensors("reserved", "reserved field of a tensor entry", [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Reserved": 256}, "UNSUPPORTED")
+    bad_tensors("size_small", "Size one element less than Shape says", [T(b"a", b"BF16", (2, 3), 0, 10)])
+    bad_tensors("size_large", "Size one byte more than Shape says", [T(b"a", b"BF16", (2, 3), 0, 13)])
+    bad_tensors("size_scalar", "a scalar of size 0", [T(b"a", b"F32", (), 0, 0)])
+    bad_tensors("size_zero_shape", "Shape (0) of size 4", [T(b"a", b"F32", (0,), 0, 4)])
+    bad_tensors("size_half_byte", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
+    bad_tensors("size_six_bits", "F6, two elements: no whole number of bytes", [T(b"a", b"F6_E2M3", (2,), 0, 1)])
+    bad_tensors("shape_overflow", "a Shape whose product is 2^64, Size 0", [T(b"a", b"U8", (1 << 32, 1 << 32), 0, 0)])
+    bad_tensors("bits_overflow", "a Shape whose product times Bits is 2^64, Size 0", [T(b"a", b"F32", (1 << 59,), 0, 0)])
+    # 5.2
+    bad("run_size", "5.2", "Run_Size is not the sum of the segments", "CORRUPT", {"run0.Run_Size": 11})
+    bad_file("run_empty", "5.2", "Run_Size 0 and a segment of Size 0", "CORRUPT", [Src(b"f"), Run([], [(0, 0, 0)])])
+    bad_file("run_too_large", "5.2", "Run_Size 2^63", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])],
+        {"run0.Run_Size": 1 << 63, "segment0.0.Size": 1 << 63})
+    for log2 in (0, 13, 24, 255):
+        bad("run_log2_%d" % log2, "5.2", "Log2_Block_Size %d" % log2, "CORRUPT", {"run1.Log2_Block_Size": log2})
+    for prediction in (1, 2, 3, 255):
+        bad("run_prediction_%d" % prediction, "5.2", "Prediction %d of a RUN" % prediction, "UNSUPPORTED", {"run1.Prediction": prediction})
+    bad("run_reserved", "5.2", "reserved field of a RUN", "UNSUPPORTED", {"run1.Reserved": 0x8000})
+    bad_file("run_no_segments", "5.2", "N_Segments 0", "CORRUPT", [Src(b"f"), Run([], [])])
+    bad("run_segments_too_many", "5.2", "N_Segments 2^24 + 1", "CORRUPT", {"run1.N_Segments": (1 << 24) + 1})
+    bad("segment_base", "5.2", "Base of a segment", "UNSUPPORTED", {"segment1.0.Base": 1})
+    bad_file("segment_empty", "5.2", "a segment of Size 0 among others", "CORRUPT",
+        [Src(b"f", b"xy"), Run([stored(b"xy")], [(0, 0, 1), (0, 1, 0), (0, 1, 1)])])
+    bad_file("run_blocks_too_many", "5.2", "N_Blocks 2^32", "CORRUPT", [
+        Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")], [(0, 0, 1 << 46)])], {})
+    bad_file("run_blocks_most", "5.2", "2^32 - 1 blocks, but the input ends after one: nothing may be allocated for the others",
+        ["TRUNCATED", "LIMIT"], [
+        Src(b"f", bytes(16384), size=UNKNOWN), Run([planes([bytes(16384)])], [(0, 0, (1 << 46) - 16384)])], index=False, trailer=False)
+    # 6
+    bad_file("order_run_first", "6.1", "a RUN before the first FILE", "CORRUPT", [Run([stored(b"x")], [(0, 0, 1)]), Src(b"f", b"x")])
+    bad_file("order_no_file", "6.1", "no FILE", "CORRUPT", [])
+    bad("order_no_index", "6.1", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
+    two_files = lambda: [Src(b"a", b"aaaa"), Run([stored(b"aa")]), Src(b"b", b"bbbb"), Run([stored(b"bbbb")])]
+    bad_file("order_incomplete_file", "6.3", "a file that is not complete when the next starts", "CORRUPT", two_files())
+    bad_file("order_incomplete_last", "6.3", "a file that is not complete when the index starts", "CORRUPT",
+        [Src(b"a", b"aaaa"), Run([stored(b"aa")])])
+    bad_file("order_missing_run", "6.2", "a file without any run", "CORRUPT", [Src(b"a", b"aaaa")])
+    bad_file("order_earlier_file", "6.3", "a segment of an earlier file", "CORRUPT", [
+        Src(b"a", b"a", size=UNKNOWN), Run([stored(b"a")]), Src(b"b", b""), Run([stored(b"a")], [(0, 1, 1)])])
+    bad_file("order_later_file", "6.3", "a segment of a file that does not exist yet", "CORRUPT", [
+        Src(b"a", b""), Run([stored(b"b")], [(1, 0, 1)]), Src(b"b", b"b")])
+    bad_file("segment_file", "6.3", "File of a segment: no such file", "CORRUPT", [Src(b"a", b"a"), Run([stored(b"a")])],
+        {"segment0.0.File": 0xFFFFFFFF})
+    bad_file("segment_gap", "6.2", "a gap between two segments", "CORRUPT", [Src(b"a", b"abcd"), Run([stored(b"ab")]), Run([stored(b"d")], [(0, 3,
+        1)])])
+    bad_file("segment_start", "6.2", "the first segment does not start at 0", "CORRUPT", [Src(b"a", b"abcd"), Run([stored(b"bcd")], [(0, 1, 3)])])
+    bad_file("segment_overlap", "6.2", "a segment that covers bytes again", "CORRUPT",
+        [Src(b"a", b"abcd"), Run([stored(b"abcd")]), Run([stored(b"d")], [(0, 3, 1)])])
+    bad_file("segment_order", "6.3", "segments in another order than the bytes", "CORRUPT",
+        [Src(b"a", b"abcd"), Run([stored(b"cdab")], [(0, 2, 2), (0, 0, 2)])])
+    bad_file("segment_beyond_file", "6.2", "a segment that ends after its file", "CORRUPT", [Src(b"a", b"abcd", size=3), Run([stored(b"abcd")])],
+        {"entry0.File_Size": 3})
+    bad_file("segment_overflow", "6.2", "Offset + Size = 2^64 + 1; the sums are right modulo 2^64", "CORRUPT", [
+        Src(b"a", b"abcd"), Run([stored(b"ab")]), Run([stored(b"cd")], [(0, 2, UNKNOWN), (0, 1, 3)])])
+    # 7
+    lists = [r.data(40), b"\3" * 40]
+    two_planes = lambda payload=None, change=None: Block(planes(lists).data, 2, 0, 1, payload or planes(lists).payload)
+
+    def bad_block(name, section, rule, status, patch, block=None):
+        v.invalid("block_" + name, section, rule, status, one(block or two_planes(), patch=patch and {"block0.0." + k: x for k, x in patch.items()}))
+
+    bad_block("sync", "7", "Sync", "CORRUPT", {"Sync": 0xB0})
+    bad_block("header_crc", "7", "Header_CRC", "CHECKSUM", {"Header_CRC": flip})
+    bad_block("header_crc_without_position", "7", "Header_CRC taken without the Position", "CHECKSUM",
+              {"Header_CRC": lambda old: crc(struct.pack("<BBBBIII", 0xB1, 0x21, 0, 0, 40, 43, crc(planes(lists).data)))})
+    swapped = [stored(bytes([i]) * 16384) for i in range(2)]
+    bad_file("block_position", "7", "two blocks of a run in each other's place", "CHECKSUM", [Src(data=b"".join(b.data for b in swapped)), Run([
+        planes([b.data]) for b in swapped])], {"block0.0.Position": (0, 1), "block0.1.Position": (0, 0)})
+    bad_file("block_position_run", "7", "a block of another run", "CHECKSUM", [Src(data=b"xy"), Run([stored(b"x")]), Run([stored(b"y")])],
+        {"block1.0.Position": (0, 0)})
+    for bit in (3, 4):
+        bad_block("coding_bit_%d" % bit, "7", "Coding: reserved bit %d" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
+    for layout in range(2, 8):
+        bad_block("layout_%d" % layout, "7", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
+    for prediction in (1, 2, 3, 255):
+        bad_block("prediction_%d" % prediction, "7", "Prediction %d of a block" % prediction, "UNSUPPORTED", {"Prediction": prediction})
+    for grouping in (1, 8, 16, 128):
+        bad_block("grouping_%d" % grouping, "7", "Grouping %d" % grouping, "UNSUPPORTED", {"Grouping": grouping})
+    bad_block("no_elements", "7", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
+    bad_block("elements_less", "7", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
+    bad_block("elements_more", "7", "N_Elements one more than the run gives", "CORRUPT", {"N_Elements": 41})
+    bad_block("elements_overflow", "7", "N_Elements 2^31 + 40: times width it is right modulo 2^32", "CORRUPT", {"N_Elements": (1 << 31) + 40})
+    bad_block("width", "7", "Log2_Width 2 where N_Elements fits 1", "CORRUPT", {"Coding": lambda c: c + 1})
+    big = planes([bytes((1 << 20) + 1)])
+    bad_file("block_elements_too_many", "7", "N_Elements 2^20 + 1", "CORRUPT", [Src(data=big.data), Run([big], log2=21)])
+    bad_block("content_crc", "7", "Content_CRC", "CHECKSUM", {"Content_CRC": flip})
+    damaged = two_planes()
+    bad_block("content", "7", "one bit of a raw plane is wrong", "CHECKSUM", {},
+        two_planes([(n, flip_byte(0)(d) if i == 1 else d) for i, (n, d) in enumerate(damaged.payload)]))
+    bad_block("stored_content", "7", "one bit of a stored block is wrong", "CHECKSUM", {}, Block(b"abcd", payload=[("", b"abce")]))
+    # 7.1, 7.2
+    bad_block("stored_size_less", "7.1", "a stored payload shorter than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abc")]))
+    bad_block("stored_size_more", "7.1", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
+    bad_block("stored_residual", "7.1", "a stored block with Residual 1", "CORRUPT", {}, Block(b"abcd", 2, 1))
+    bad_block("payload_huge", "7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
+    same = plane_block(b"\7" * 2, constant)
+    bad_block("planes_not_smaller", "7.2", "planes that take as many bytes as the elements", "CORRUPT", {}, same)
+    bad_block("planes_larger", "7.2", "planes that take more bytes than the elements", "CORRUPT", {}, planes([lists[0]]))
+    bad_block("payload_longer", "7", "a payload byte that no plane uses", "CORRUPT", {}, two_planes(damaged.payload + [("", b"\0")]))
+    bad_block("payload_shorter", "7", "the last plane is missing", "CORRUPT", {}, two_planes(damaged.payload[:-2]))
+    bad_block("payload_shorter_value", "7", "the last plane lacks its last byte", "CORRUPT", {}, two_planes(damaged.payload[:-1]))
+    bad_block("payload_empty", "7", "planes in an empty payload", "CORRUPT", {}, two_planes([("", b"")]))
+    # 8
+    def bad_plane(name, section, rule, coder, plane=None, status="CORRUPT", width=8):
+        plane = plane if plane is not None else draw(r, {65: 1, 66: 2, 67: 2}, 60)
+        v.invalid(name, section, rule, status, one(plane_block(plane, coder, width)))
+
+    for mode in (4, 5, 15, 16, 255):
+        bad_plane("plane_mode_%d" % mode, "8", "Mode %d of a plane" % mode, literal([mode], b"\0"), bytes(60))
+    fine = {65: 1, 66: 2, 67: 2}
+    bad_plane("tree_range", "8.1", "First + Count = 257", tree(fine, first=254))
+    bad_plane("tree_padding", "8.1", "the unused high half is not zero", tree(fine, pad=1))
+    bad_plane("tree_first_length", "8.1", "the first length is zero", tree(fine, first=64, count_minus_1=3, fields=[0, 1, 2, 2]))
+    bad_plane("tree_last_length", "8.1", "the last length is zero", tree(fine, count_minus_1=3, fields=[1, 2, 2, 0]))
+    bad_plane("tree_one_leaf", "8.1", "one leaf", tree(fine, count_minus_1=0, fields=[1]))
+    bad_plane("tree_incomplete", "8.1", "the sum of 2^-length is less than 1", tree(fine, fields=[1, 2, 3]))
+    bad_plane("tree_incomplete_little", "8.1", "the sum of 2^-length is 1 - 2^-15",
+        tree(merged({i: i + 1 for i in range(14)}, {14: 15, 15: 15}), count_minus_1=14, fields=list(range(1, 15)) + [15]))
+    bad_plane("tree_oversubscribed", "8.1", "the sum of 2^-length is more than 1", tree(fine, fields=[1, 2, 1]))
+    bad_plane("tree_oversubscribed_twice", "8.1", "the sum of 2^-length is 2", tree(fine, count_minus_1=3, fields=[1, 1, 1, 1]))
+    bad_plane("tree_escape_short", "8.1", "the escape is shorter than another leaf", tree({65: 2, 66: 2}, 1, fields=[2, 2, 1]))
+    bad_plane("tree_escape_no_length", "8.1", "Mode 3, the escape's length is zero", tree(fine, 0, fields=[1, 2, 2, 0]))
+    bad_plane("tree_257_leaves", "8.1", "256 symbols and the escape", tree(merged(even(range(256)), {255: 9}), 9, fields=[8] * 255 + [9, 9]),
+        r.data(600))
+    bad_plane("tree_header_ends", "8.1", "the payload ends within the lengths", literal(b"\2", b"\0", b"\xff", bytes([0x88] * 20)), width=1)
+    bad_plane("tree_mask_ends", "8.2", "the payload ends within a mask", lambda plane: trimmed(tree(fine)(plane)), width=1)
+    bad_plane("tree_flat_padding", "8.2", "unused bits of a flat list are not zero", tree({i: 2 for i in range(4)}, dirty_flat=1),
+        bytes([1] * 60 + [3]))
+    bad_plane("tree_flat_ends", "8.2", "the payload ends within a flat list", lambda plane: trimmed(tree({i: 2 for i in range(4)})(plane)),
+        bytes([2] * 40), width=1)
+    bad_plane("tree_escape_ends", "8.2", "the payload ends within the escape's elements", lambda plane: trimmed(tree({65: 1}, 1)(plane)),
+        b"A" * 50 + b"xyz", width=1)
+    two = {0: 1, 1: 1}
+    bad_plane("mask_padding_small", "8.3", "unused bits of a mask of 61 bits are not zero", tree(two, masks=nested_masks((0, 1))), bytes(61))
+    bad_plane("mask_padding_raw", "8.3", "unused bits of a raw mask are not zero", tree(two, masks=nested_masks((0, 1))), bytes(301))
+    bad_plane("mask_padding_nested", "8.3", "unused bits of a nested mask are not zero", tree(two, masks=nested_masks((5, 1), 0)), bytes(301))
+    bad_plane("mask_padding_polarity", "8.3", "unused bits of a nested mask, polarity 1, are not zero after the complement",
+        tree(two, masks=nested_masks((10, 1), 0)), b"\1" * 301)
+    bad_plane("mask_padding_inner", "8.3", "unused bits of a mask within a nested mask", tree(two, masks=nested_masks(5, (0, 1))),
+        bytes([i % 40 == 0 for i in range(308)]))
+    for mode in (19, 20, 127, 255):
+        bad_plane("mask_mode_%d" % mode, "8.3", "Mode %d of a mask" % mode, tree(two, masks=nested_masks(mode)), bytes(300))
+    bad_plane("mask_mode_inner", "8.3", "Mode 19 of a mask within a nested mask", tree(two, masks=nested_masks(1, 19)),
+        bytes([i % 3 == 0 for i in range(2100)]), width=4)
+    bad_plane("mask_ends", "8.3", "the payload ends within a nested mask", lambda plane: trimmed(tree(two, masks=nested_masks(1))(plane)),
+        bytes([i % 3 == 0 for i in range(300)]), width=1)
+    # 9, 10
+    bad("index_n_files", "10", "N_Files", "CORRUPT", {"index.N_Files": 3})
+    bad("index_n_runs", "10", "N_Runs", "CORRUPT", {"index.N_Runs": 1})
+    bad("index_n_swapped", "10", "N_Files 1, N_Runs 3: their sum is right", "CORRUPT", {"index.N_Files": 1, "index.N_Runs": 3})
+    bad("index_identity", "10", "Snapshot_Identity", "CORRUPT", {"index.Snapshot_Identity": flip_byte(31)})
+    bad("index_reserved", "10", "reserved field of the index", "UNSUPPORTED", {"index.Reserved": 1})
+    bad("index_n_metadata_more", "10", "N_Metadata one too many", "CORRUPT", {"index.N_Metadata": 3})
+    bad("index_n_metadata_less", "10", "N_Metadata one too few", "CORRUPT", {"index.N_Metadata": 1})
+    bad("index_n_metadata_huge", "10", "N_Metadata 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Metadata": 0xFFFFFFFF})
+    bad("entry_first_offset", "10", "Offset of the first entry", "CORRUPT", {"entry0.Offset": plus(-1)})
+    bad("entry_offset", "10", "Offset of another entry", "CORRUPT", {"entry2.Offset": plus(1)})
+    bad("entry_copy_path", "10", "Copy of a FILE: the Path", "CORRUPT", {"entry0.Copy": flip_byte(60)})
+    bad("entry_copy_head", "10", "Copy of a FILE: Body_CRC", "CORRUPT", {"entry3.Copy": flip_byte(23)})
+    bad("entry_copy_run", "10", "Copy of a RUN: Log2_Block_Size", "CORRUPT", {"entry1.Copy": flip_byte(32)})
+    v.invalid("entry_order", "10", "entries in another order than the sections", "CORRUPT", build([Src(b"a"), Src(b"b")], reorder=True))
+    bad("entry_file_size", "10", "File_Size differs from the FILE section", "CORRUPT", {"entry0.File_Size": 17})
+    bad_file("entry_unknown_size", "10", "File_Size differs from what came, FILE section: unknown", "CORRUPT", [
+        Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"entry0.File_Size": 2})
+    bad_file("entry_still_unknown", "10", "File_Size is still unknown in the index", "CORRUPT",
+        [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"entry0.File_Size": UNKNOWN})
+    bad("entry_file_crc", "10", "File_CRC", "CORRUPT", {"entry0.File_CRC": flip})
+    bad("entry_reserved", "10", "reserved field of an entry", "CORRUPT", {"entry3.Reserved": 1})
+    bad("entry_identity_tensor", "10", "identity of a tensor", "CORRUPT", {"entry0.Identity1": flip_byte(0)})
+    bad("entry_identity_file", "10", "identity of a file without tensors", "CORRUPT", {"entry3.Identity0": flip_byte(9)})
+    bad("entry_block_size", "10", "size of a block", "CORRUPT", {"entry1.Size0": plus(1)})
+    bad("metadata_order", "10", "keys that do not ascend", "CORRUPT", {"metadata0.Key": b"zormat"})
+    bad("metadata_same_key", "10", "the same key twice", "CORRUPT", {"metadata0.Key": b"title", "metadata0.Key_Size": 5})
+    bad("metadata_no_key", "10", "Key_Size 0", "CORRUPT", {"metadata0.Key": b"", "metadata0.Key_Size": 0})
+    bad_file("metadata_key_too_long", "10", "Key_Size 65,536", "CORRUPT", [Src(b"f")], metadata=[(b"k" * 65536, b"")])
+    bad("metadata_zero_byte", "10", "zero byte in a key", "CORRUPT", {"metadata0.Key": b"for\0at"})
+    bad("metadata_value_huge", "10", "Value_Size 2^28 + 1", ["CORRUPT", "LIMIT"], {"metadata1.Value_Size": (1 << 28) + 1})
+    bad("metadata_value_longer", "10", "Value_Size beyond the body", "CORRUPT", {"metadata1.Value_Size": 2})
+    bad("trailer_index_offset", "10", "Index_Offset, the sum made right by Index_Size", "CORRUPT",
+        {"trailer.Index_Offset": plus(1), "trailer.Index_Size": plus(-1)})
+    bad("trailer_index_offset_overflow", "10", "Index_Offset 2^64 - 1: the sum is right modulo 2^64", "CORRUPT", {
+        "trailer.Index_Offset": UNKNOWN, "trailer.Index_Size": lambda size: len(good) - 40 + 1})
+    bad("trailer_index_size", "10", "Index_Size", "CORRUPT", {"trailer.Index_Size": plus(-24)})
+    bad("trailer_total_size", "10", "Total_Size", "CORRUPT", {"trailer.Total_Size": plus(1)})
+    bad("trailer_reserved", "10", "reserved field of the trailer", "UNSUPPORTED", {"trailer.Reserved": 1})
+    bad("trailer_crc", "10", "Trailer_CRC", "CHECKSUM", {"trailer.Trailer_CRC": flip})
+    bad("trailer_end_magic", "10", "End_Magic", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x8cLMC\r\n\x1a\n"})
+    v.invalid("trailing_byte", "10", "a byte after the trailer", ["CORRUPT", "TRUNCATED"], good + b"\0")
+    v.invalid("trailing_file", "10", "another LMC file after the trailer", "CORRUPT", good + good)
+    # Plain damage
+    marks = {1: "within Magic", 7: "within Magic", 8: "after Magic", 9: "within the version", 10: "after the version", 79: "within the header",
+        80: "after the header",
+             103: "within a section header", 104: "after a section header", 150: "within a FILE body"}
+    b = simple({})
+    ends = {}
+    at = 0
+    for note, data in b.notes:
+        ends.setdefault(note, at + len(data))
+        at += len(data)
+    marks.update({ends["N_Segments"]: "within a RUN body", ends["Sync"]: "within a block header",
+                  ends["Content_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
+                  len(good) - 40: "before the trailer", len(good) - 8: "before End_Magic", len(good) - 1: "one byte missing"})
+    for size, what in sorted(marks.items()):
+        v.invalid("truncated_%04d" % size, "10", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
+    for at, status in ((4, "NOT_LMC"), (9, "VERSION"), (20, "CHECKSUM"), (76, "CHECKSUM"), (84, "CHECKSUM"), (90, "CHECKSUM"), (130, "CHECKSUM"),
+                       (ends["the bytes"] - 3, "CHECKSUM"), (ends["N_Metadata"], "CHECKSUM"), (len(good) - 20, "CHECKSUM")):
+        v.invalid("flipped_%04d" % at, "all", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
+    flat = bytes(v.builders["example_tree"].out)
+    start = flat.index(b"\xb1")
+    for at in range(start + 22, start + 40, 3):
+        v.invalid("flipped_tree_%04d" % at, "8", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
+
+
+def flip_bit(data, at, bit):
+    return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1:]
+
+
+def trimmed(parts):
+    """Without the last byte."""
+    return [("bytes", join(parts)[:-1])]
+
+
+# ---- Command ----
+
+HEADINGS = {"Magic": "File_Header", "Kind": "Section_Header", "File_Size": "FILE body", "Run_Size": "RUN body", "Sync": "Block_Header",
+            "N_Files": "INDX body", "Index_Offset": "Trailer"}
+TEXTS = ("Kind", "Path", "Name", "Dtype")
+
+
+def dump(b):
+    """Annotated hexdump: offset, bytes, field, value."""
+    lines, at, last = [], 0, ""
+    for note, data in b.notes:
+        if note in HEADINGS and (note != "File_Size" or last == "Body_CRC"):
+            lines.append("      -- %s --" % HEADINGS[note])
+        last, text = note, note
+        if note in TEXTS:
+            text += ' "%s"' % data.decode()
+        elif len(data) in FIELD and note[0].isupper() and " " not in note and "CRC" not in note and "Magic" not in note:
+            text += " %d" % int.from_bytes(data, "little")
+        if note == "Copy":
+            lines.append("%04X  (%d bytes)%s%s" % (at, len(data), " " * (37 - len(str(len(data)))), text))
+        else:
+            for i in range(0, len(data), 16):
+                lines.append("%04X  %-47s  %s" % (at + i, data[i:i + 16].hex(" ").upper(), text if i == 0 else ""))
+        at += len(data)
+    return "\n".join(("    " + line).rstrip() for line in lines)
+
+
+def make():
+    v = Vectors()
+    valid_vectors(v)
+    invalid_vectors(v)
+    v.outputs["manifest.json"] = (json.dumps(v.manifest, indent=1) + "\n").encode()
+    return v
+
+
+def main(arguments):
+    if arguments[:1] == ["--dump"] and len(arguments) == 2:
+        print(dump(make().builders[arguments[1]]))
+        return 0
+    if arguments not in ([], ["--check-only"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    v, root = make(), os.path.join(HERE, "vectors")
+    if not arguments:
+        shutil.rmtree(root, ignore_errors=True)
+        for path, data in v.outputs.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "wb") as file:
+                file.write(data)
+        print("%d valid and %d invalid vectors, %d bytes" % (len(v.manifest["valid"]), len(v.manifest["invalid"]), sum(map(len, v.outputs.values()))))
+        return 0
+    found = {os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/") for folder, _, names in os.walk(root) for name in names}
+    wrong = sorted(found ^ set(v.outputs))
+    for path in sorted(found & set(v.outputs)):
+        with open(os.path.join(root, path), "rb") as file:
+            if file.read() != v.outputs[path]:
+                wrong.append(path)
+    with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
+        page = file.read()
+    wrong += ["lmc-format.md: dump of %s" % name for name in ("example_stored", "example_tree") if dump(v.builders[name]) not in page]
+    rows = [line.split("|") for line in page.split("## 11.")[1].split("## 12.")[0].split("\n") if line.count("|") == 5]
+    for entry in v.manifest["invalid"]:
+        if not any(fnmatch.fnmatchcase(entry["name"], pattern) and set(entry["status"]) <= set(re.findall("[A-Z_]+", row[3]))
+                   for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])):
+            wrong.append("lmc-format.md, section 11: no row for %s and its status" % entry["name"])
+    for path in wrong:
+        print("differs: " + path)
+    print("%d files compared, %d differ" % (len(v.outputs), len(wrong)))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
