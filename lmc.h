@@ -266,6 +266,20 @@ typedef struct lmc_stream {
     void *user;
 } lmc_stream;
 
+/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from all zero, end with
+ * lmc_free_memory); a source that reads data; a stream that reads data from position to size. */
+typedef struct lmc_memory {
+    uint8_t *data;
+    size_t size, cap;
+    size_t position;
+    void *alloc_user;
+} lmc_memory;
+
+LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory);
+LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
+LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
+LMC_API void lmc_free_memory(lmc_memory *memory);
+
 /* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size), end_file; again; finish -- */
 
 typedef struct lmc_writer lmc_writer;
@@ -394,6 +408,25 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__INLINE static inline
+#endif
+
+/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section 7); no build flags.
+ * A helper that takes vectors needs the attribute of its callers; one with fewer features may be inlined into one with more. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
+#define LMC__X86 1
+#include <immintrin.h>
+#include <cpuid.h>
+#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
+#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq")))
+#define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
+#if defined(__clang__)
+#define LMC__UNROLL
+#else
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#endif
+#else
+#define LMC__X86 0
 #endif
 
 /* The one way for decoders to refuse input: every rule of the spec that can be broken is a line with LMC__CHECK. */
@@ -632,6 +665,73 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
     return ~crc;
 }
 
+#if LMC__X86
+/* The crc32 instruction has three cycles of latency and one of throughput: three lanes, as above. */
+LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c0 = (uint32_t)~crc;
+    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+        uint64_t c1 = 0, c2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+            c0 = _mm_crc32_u64(c0, lmc__load64(p + i));
+            c1 = _mm_crc32_u64(c1, lmc__load64(p + LMC__CRC_LANE + i));
+            c2 = _mm_crc32_u64(c2, lmc__load64(p + 2 * LMC__CRC_LANE + i));
+        }
+        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c1;
+        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c2;
+    }
+    for (; size >= 8; p += 8, size -= 8) c0 = _mm_crc32_u64(c0, lmc__load64(p));
+    for (; size != 0; p++, size--) c0 = _mm_crc32_u8((uint32_t)c0, *p);
+    return ~(uint32_t)c0;
+}
+
+/* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16 bytes that stand d bytes
+ * before others are replaced by their product with x^(8d), which is congruent and as long. For each distance d: the reflected
+ * x^(8d + 32) and x^(8d - 32) modulo the polynomial, times x, for the low and the high 8 bytes. */
+#define LMC__FOLD_16 0xF20C0DFE, 0x14CD00BD6
+#define LMC__FOLD_32 0x1384AA63A, 0xBA4FC28E
+#define LMC__FOLD_48 0x1C291D04, 0x1D82C63DA
+#define LMC__FOLD_64 0x740EEF02, 0x9E4ADDF8
+#define LMC__FOLD_256 0xDCB17AA4, 0xB9E02B86
+static const uint64_t lmc__fold_256[2] = {LMC__FOLD_256}, lmc__fold_64[2] = {LMC__FOLD_64};
+static const uint64_t lmc__fold_last[8] = {LMC__FOLD_48, LMC__FOLD_32, LMC__FOLD_16, 0, 0};
+
+/* a folded onto b, in each of the four lanes */
+LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
+}
+
+LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c = (uint32_t)~crc;
+    if (size >= 256) {
+        const __m512i k256 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_256));
+        const __m512i k64 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_64));
+        const __m512i last = _mm512_loadu_si512(lmc__fold_last);
+        __m512i v0 = _mm512_loadu_si512(p), v1 = _mm512_loadu_si512(p + 64), v2 = _mm512_loadu_si512(p + 128), v3 = _mm512_loadu_si512(p + 192);
+        __m128i x;
+        v0 = _mm512_xor_si512(v0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
+        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256) {
+            v0 = lmc__crc_fold(v0, k256, _mm512_loadu_si512(p));
+            v1 = lmc__crc_fold(v1, k256, _mm512_loadu_si512(p + 64));
+            v2 = lmc__crc_fold(v2, k256, _mm512_loadu_si512(p + 128));
+            v3 = lmc__crc_fold(v3, k256, _mm512_loadu_si512(p + 192));
+        }
+        v3 = lmc__crc_fold(lmc__crc_fold(lmc__crc_fold(v0, k64, v1), k64, v2), k64, v3);
+        /* lanes 0, 1, 2 onto lane 3, which has no factor */
+        v0 = _mm512_xor_si512(_mm512_clmulepi64_epi128(v3, last, 0x00), _mm512_clmulepi64_epi128(v3, last, 0x11));
+        x = _mm_xor_si128(_mm512_extracti32x4_epi32(v3, 3), _mm512_castsi512_si128(v0));
+        x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(v0, 1), _mm512_extracti32x4_epi32(v0, 2), 0x96);
+        c = _mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+    }
+    for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
+    for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
+    return ~(uint32_t)c;
+}
+#endif
+
 /* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
  * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
 
@@ -841,6 +941,172 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
 #undef LMC__CALL
 }
 
+#if LMC__X86
+/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of both; and back: their
+ * bytes in turn, lower and upper halves. */
+#define LMC__EVEN(i) (2 * (i))
+#define LMC__ODD(i) (2 * (i) + 1)
+#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
+#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
+#define LMC__I4(f, i) f(i), f((i) + 1), f((i) + 2), f((i) + 3)
+#define LMC__I16(f, i) LMC__I4(f, i), LMC__I4(f, (i) + 4), LMC__I4(f, (i) + 8), LMC__I4(f, (i) + 12)
+#define LMC__I64(f) LMC__I16(f, 0), LMC__I16(f, 16), LMC__I16(f, 32), LMC__I16(f, 48)
+static const uint8_t lmc__shuffles[4][64] = { {LMC__I64(LMC__EVEN)}, {LMC__I64(LMC__ODD)}, {LMC__I64(LMC__ZIP_LOW)}, {LMC__I64(LMC__ZIP_HIGH)} };
+
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
+LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+}
+LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+{
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+}
+/* And back: the bytes of a and b in turn. */
+LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
+LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
+LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
+LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+{
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+}
+
+/* Each element of a vector rotated by one bit, to the left or to the right. */
+LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v), _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7), _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15)) : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4: return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31)) : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    }
+}
+LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m512i low7 = _mm512_set1_epi8(0x7F);
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v), _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE), _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7), _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
+    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
+    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
+    }
+}
+
+/* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
+ * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
+ * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
+ * same backwards. All bounds are constant where this is inlined, and gcc must be told to unroll. */
+#define LMC__DEFINE_STEPS(isa, inline_isa, vector) \
+    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s) \
+    { \
+        const unsigned parts = width / s, half = parts / 2; \
+        vector t[8]; \
+        unsigned i; \
+        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
+            const unsigned r = i / half, j = i % half; \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
+            t[(r + s) * half + j] = lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
+        } \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+    } \
+    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s) \
+    { \
+        const unsigned parts = width / s, half = parts / 2; \
+        vector t[8]; \
+        unsigned i; \
+        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
+            const unsigned r = i / half, j = i % half; \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
+        } \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+    } \
+    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
+    { \
+        lmc__planes rest; \
+        vector v[8]; \
+        size_t i; \
+        unsigned p; \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
+            LMC__UNROLL for (p = 0; p < width; p++) { \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p); \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1); \
+            } \
+            if (width >= 2) lmc__split_step_##isa(v, width, 1); \
+            if (width >= 4) lmc__split_step_##isa(v, width, 2); \
+            if (width >= 8) lmc__split_step_##isa(v, width, 4); \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]); \
+        } \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
+    } \
+    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
+    { \
+        lmc__const_planes rest; \
+        vector v[8]; \
+        size_t i; \
+        unsigned p; \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i); \
+            if (width >= 8) lmc__join_step_##isa(v, width, 4); \
+            if (width >= 4) lmc__join_step_##isa(v, width, 2); \
+            if (width >= 2) lmc__join_step_##isa(v, width, 1); \
+            LMC__UNROLL for (p = 0; p < width; p++) { \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0); \
+                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]); \
+            } \
+        } \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
+        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate); \
+    }
+LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__AVX512 static void lmc__join_avx512(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__join_body_avx512(dst, planes, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
 /* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
@@ -857,6 +1123,21 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
     }
     for (; i < n; i++) dst[i] = table[src[i]];
 }
+
+#if LMC__X86
+/* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64), t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    size_t i;
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_maskz_loadu_epi8(valid, src + i);
+        const __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
+        _mm512_mask_storeu_epi8(dst + i, valid, _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high));
+    }
+}
+#endif
 
 /* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
 #define LMC__BYTE_MASK_1(m) \
@@ -976,6 +1257,152 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
     return n_right;
 }
 
+#if LMC__X86
+/* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. pshufb with those of ~m and m side by side sorts 8
+ * bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
+ * Derivation, python3: sum(i << 8 * j for j, i in enumerate(i for i in range(8) if m >> i & 1)) */
+static const uint64_t lmc__pack_places[256] = {
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000001, 0x0000000000000100,
+    0x0000000000000002, 0x0000000000000200, 0x0000000000000201, 0x0000000000020100,
+    0x0000000000000003, 0x0000000000000300, 0x0000000000000301, 0x0000000000030100,
+    0x0000000000000302, 0x0000000000030200, 0x0000000000030201, 0x0000000003020100,
+    0x0000000000000004, 0x0000000000000400, 0x0000000000000401, 0x0000000000040100,
+    0x0000000000000402, 0x0000000000040200, 0x0000000000040201, 0x0000000004020100,
+    0x0000000000000403, 0x0000000000040300, 0x0000000000040301, 0x0000000004030100,
+    0x0000000000040302, 0x0000000004030200, 0x0000000004030201, 0x0000000403020100,
+    0x0000000000000005, 0x0000000000000500, 0x0000000000000501, 0x0000000000050100,
+    0x0000000000000502, 0x0000000000050200, 0x0000000000050201, 0x0000000005020100,
+    0x0000000000000503, 0x0000000000050300, 0x0000000000050301, 0x0000000005030100,
+    0x0000000000050302, 0x0000000005030200, 0x0000000005030201, 0x0000000503020100,
+    0x0000000000000504, 0x0000000000050400, 0x0000000000050401, 0x0000000005040100,
+    0x0000000000050402, 0x0000000005040200, 0x0000000005040201, 0x0000000504020100,
+    0x0000000000050403, 0x0000000005040300, 0x0000000005040301, 0x0000000504030100,
+    0x0000000005040302, 0x0000000504030200, 0x0000000504030201, 0x0000050403020100,
+    0x0000000000000006, 0x0000000000000600, 0x0000000000000601, 0x0000000000060100,
+    0x0000000000000602, 0x0000000000060200, 0x0000000000060201, 0x0000000006020100,
+    0x0000000000000603, 0x0000000000060300, 0x0000000000060301, 0x0000000006030100,
+    0x0000000000060302, 0x0000000006030200, 0x0000000006030201, 0x0000000603020100,
+    0x0000000000000604, 0x0000000000060400, 0x0000000000060401, 0x0000000006040100,
+    0x0000000000060402, 0x0000000006040200, 0x0000000006040201, 0x0000000604020100,
+    0x0000000000060403, 0x0000000006040300, 0x0000000006040301, 0x0000000604030100,
+    0x0000000006040302, 0x0000000604030200, 0x0000000604030201, 0x0000060403020100,
+    0x0000000000000605, 0x0000000000060500, 0x0000000000060501, 0x0000000006050100,
+    0x0000000000060502, 0x0000000006050200, 0x0000000006050201, 0x0000000605020100,
+    0x0000000000060503, 0x0000000006050300, 0x0000000006050301, 0x0000000605030100,
+    0x0000000006050302, 0x0000000605030200, 0x0000000605030201, 0x0000060503020100,
+    0x0000000000060504, 0x0000000006050400, 0x0000000006050401, 0x0000000605040100,
+    0x0000000006050402, 0x0000000605040200, 0x0000000605040201, 0x0000060504020100,
+    0x0000000006050403, 0x0000000605040300, 0x0000000605040301, 0x0000060504030100,
+    0x0000000605040302, 0x0000060504030200, 0x0000060504030201, 0x0006050403020100,
+    0x0000000000000007, 0x0000000000000700, 0x0000000000000701, 0x0000000000070100,
+    0x0000000000000702, 0x0000000000070200, 0x0000000000070201, 0x0000000007020100,
+    0x0000000000000703, 0x0000000000070300, 0x0000000000070301, 0x0000000007030100,
+    0x0000000000070302, 0x0000000007030200, 0x0000000007030201, 0x0000000703020100,
+    0x0000000000000704, 0x0000000000070400, 0x0000000000070401, 0x0000000007040100,
+    0x0000000000070402, 0x0000000007040200, 0x0000000007040201, 0x0000000704020100,
+    0x0000000000070403, 0x0000000007040300, 0x0000000007040301, 0x0000000704030100,
+    0x0000000007040302, 0x0000000704030200, 0x0000000704030201, 0x0000070403020100,
+    0x0000000000000705, 0x0000000000070500, 0x0000000000070501, 0x0000000007050100,
+    0x0000000000070502, 0x0000000007050200, 0x0000000007050201, 0x0000000705020100,
+    0x0000000000070503, 0x0000000007050300, 0x0000000007050301, 0x0000000705030100,
+    0x0000000007050302, 0x0000000705030200, 0x0000000705030201, 0x0000070503020100,
+    0x0000000000070504, 0x0000000007050400, 0x0000000007050401, 0x0000000705040100,
+    0x0000000007050402, 0x0000000705040200, 0x0000000705040201, 0x0000070504020100,
+    0x0000000007050403, 0x0000000705040300, 0x0000000705040301, 0x0000070504030100,
+    0x0000000705040302, 0x0000070504030200, 0x0000070504030201, 0x0007050403020100,
+    0x0000000000000706, 0x0000000000070600, 0x0000000000070601, 0x0000000007060100,
+    0x0000000000070602, 0x0000000007060200, 0x0000000007060201, 0x0000000706020100,
+    0x0000000000070603, 0x0000000007060300, 0x0000000007060301, 0x0000000706030100,
+    0x0000000007060302, 0x0000000706030200, 0x0000000706030201, 0x0000070603020100,
+    0x0000000000070604, 0x0000000007060400, 0x0000000007060401, 0x0000000706040100,
+    0x0000000007060402, 0x0000000706040200, 0x0000000706040201, 0x0000070604020100,
+    0x0000000007060403, 0x0000000706040300, 0x0000000706040301, 0x0000070604030100,
+    0x0000000706040302, 0x0000070604030200, 0x0000070604030201, 0x0007060403020100,
+    0x0000000000070605, 0x0000000007060500, 0x0000000007060501, 0x0000000706050100,
+    0x0000000007060502, 0x0000000706050200, 0x0000000706050201, 0x0000070605020100,
+    0x0000000007060503, 0x0000000706050300, 0x0000000706050301, 0x0000070605030100,
+    0x0000000706050302, 0x0000070605030200, 0x0000070605030201, 0x0007060503020100,
+    0x0000000007060504, 0x0000000706050400, 0x0000000706050401, 0x0000070605040100,
+    0x0000000706050402, 0x0000070605040200, 0x0000070605040201, 0x0007060504020100,
+    0x0000000706050403, 0x0000070605040300, 0x0000070605040301, 0x0007060504030100,
+    0x0000070605040302, 0x0007060504030200, 0x0007060504030201, 0x0706050403020100
+};
+
+LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+                                             int want_left, int want_right)
+{
+    const __m256i s = _mm256_set1_epi8((char)split);
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i + 32 <= n; i += 32) {
+        const __m256i v = lmc__load_avx2(src + i);
+        const uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v)); /* v >= split */
+        const __m128i half[2] = {_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)};
+        unsigned j;
+        lmc__store32(mask + i / 8, m);
+        LMC__UNROLL for (j = 0; j < 4; j++) {
+            const unsigned b = m >> 8 * j & 255, ones = lmc__ones[b];
+            const __m128i places = _mm_set_epi64x((long long)lmc__pack_places[b], (long long)lmc__pack_places[b ^ 255]);
+            const __m128i x = j & 1 ? _mm_shuffle_epi8(_mm_unpackhi_epi64(half[j / 2], half[j / 2]), places) : _mm_shuffle_epi8(half[j / 2], places);
+            if (want_left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
+            if (want_right) _mm_storeh_pd((double *)(void *)(right + n_right), _mm_castsi128_pd(x));
+            n_right += ones;
+            n_left += 8 - ones;
+        }
+    }
+    if (i < n) {
+        n_right += lmc__partition_scalar(mask + i / 8, want_left ? left + n_left : NULL, want_right ? right + n_right : NULL, src + i, n - i, split);
+    }
+    return n_right;
+}
+
+LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 0);
+}
+
+/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen 4, and the zero-masked one
+ * waits for the old value of its destination, so the merge-masked one is used. */
+LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+                                                 int want_left, int want_right)
+{
+    const __m512i s = _mm512_set1_epi8((char)split);
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_loadu_si512(src + i);
+        const __mmask64 m = _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        lmc__store64(mask + i / 8, m);
+        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
+        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, ~m, v));
+        n_right += ones;
+        n_left += 64 - ones;
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_loadu_si512(src + i);
+        const __mmask64 m = _mm512_mask_cmpge_epu8_mask(valid, v, s);
+        uint8_t bits[8];
+        lmc__store64(bits, m);
+        memcpy(mask + i / 8, bits, (n - i + 7) / 8);
+        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
+        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
+        n_right += (size_t)_mm_popcnt_u64(m);
+    }
+    return n_right;
+}
+
+LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
+}
+#endif
+
 /* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst is a list. -- */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
 {
@@ -1006,6 +1433,157 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
+#if LMC__X86
+/* Bits [i, i + 64) of a mask of n bits. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+
+/* lmc__merge_places[m]: for each bit of m, the place its byte comes from: the next of 0, 1, ... for a zero, of 8, 9, ... for a one.
+ * Derivation, python3: sum((8 + bin(m & (1 << i) - 1).count("1") if m >> i & 1 else i - bin(m & (1 << i) - 1).count("1")) << 8 * i
+ * for i in range(8)) */
+static const uint64_t lmc__merge_places[256] = {
+    0x0706050403020100, 0x0605040302010008, 0x0605040302010800, 0x0504030201000908,
+    0x0605040302080100, 0x0504030201090008, 0x0504030201090800, 0x04030201000a0908,
+    0x0605040308020100, 0x0504030209010008, 0x0504030209010800, 0x040302010a000908,
+    0x0504030209080100, 0x040302010a090008, 0x040302010a090800, 0x030201000b0a0908,
+    0x0605040803020100, 0x0504030902010008, 0x0504030902010800, 0x0403020a01000908,
+    0x0504030902080100, 0x0403020a01090008, 0x0403020a01090800, 0x0302010b000a0908,
+    0x0504030908020100, 0x0403020a09010008, 0x0403020a09010800, 0x0302010b0a000908,
+    0x0403020a09080100, 0x0302010b0a090008, 0x0302010b0a090800, 0x0201000c0b0a0908,
+    0x0605080403020100, 0x0504090302010008, 0x0504090302010800, 0x04030a0201000908,
+    0x0504090302080100, 0x04030a0201090008, 0x04030a0201090800, 0x03020b01000a0908,
+    0x0504090308020100, 0x04030a0209010008, 0x04030a0209010800, 0x03020b010a000908,
+    0x04030a0209080100, 0x03020b010a090008, 0x03020b010a090800, 0x02010c000b0a0908,
+    0x0504090803020100, 0x04030a0902010008, 0x04030a0902010800, 0x03020b0a01000908,
+    0x04030a0902080100, 0x03020b0a01090008, 0x03020b0a01090800, 0x02010c0b000a0908,
+    0x04030a0908020100, 0x03020b0a09010008, 0x03020b0a09010800, 0x02010c0b0a000908,
+    0x03020b0a09080100, 0x02010c0b0a090008, 0x02010c0b0a090800, 0x01000d0c0b0a0908,
+    0x0608050403020100, 0x0509040302010008, 0x0509040302010800, 0x040a030201000908,
+    0x0509040302080100, 0x040a030201090008, 0x040a030201090800, 0x030b0201000a0908,
+    0x0509040308020100, 0x040a030209010008, 0x040a030209010800, 0x030b02010a000908,
+    0x040a030209080100, 0x030b02010a090008, 0x030b02010a090800, 0x020c01000b0a0908,
+    0x0509040803020100, 0x040a030902010008, 0x040a030902010800, 0x030b020a01000908,
+    0x040a030902080100, 0x030b020a01090008, 0x030b020a01090800, 0x020c010b000a0908,
+    0x040a030908020100, 0x030b020a09010008, 0x030b020a09010800, 0x020c010b0a000908,
+    0x030b020a09080100, 0x020c010b0a090008, 0x020c010b0a090800, 0x010d000c0b0a0908,
+    0x0509080403020100, 0x040a090302010008, 0x040a090302010800, 0x030b0a0201000908,
+    0x040a090302080100, 0x030b0a0201090008, 0x030b0a0201090800, 0x020c0b01000a0908,
+    0x040a090308020100, 0x030b0a0209010008, 0x030b0a0209010800, 0x020c0b010a000908,
+    0x030b0a0209080100, 0x020c0b010a090008, 0x020c0b010a090800, 0x010d0c000b0a0908,
+    0x040a090803020100, 0x030b0a0902010008, 0x030b0a0902010800, 0x020c0b0a01000908,
+    0x030b0a0902080100, 0x020c0b0a01090008, 0x020c0b0a01090800, 0x010d0c0b000a0908,
+    0x030b0a0908020100, 0x020c0b0a09010008, 0x020c0b0a09010800, 0x010d0c0b0a000908,
+    0x020c0b0a09080100, 0x010d0c0b0a090008, 0x010d0c0b0a090800, 0x000e0d0c0b0a0908,
+    0x0806050403020100, 0x0905040302010008, 0x0905040302010800, 0x0a04030201000908,
+    0x0905040302080100, 0x0a04030201090008, 0x0a04030201090800, 0x0b030201000a0908,
+    0x0905040308020100, 0x0a04030209010008, 0x0a04030209010800, 0x0b0302010a000908,
+    0x0a04030209080100, 0x0b0302010a090008, 0x0b0302010a090800, 0x0c0201000b0a0908,
+    0x0905040803020100, 0x0a04030902010008, 0x0a04030902010800, 0x0b03020a01000908,
+    0x0a04030902080100, 0x0b03020a01090008, 0x0b03020a01090800, 0x0c02010b000a0908,
+    0x0a04030908020100, 0x0b03020a09010008, 0x0b03020a09010800, 0x0c02010b0a000908,
+    0x0b03020a09080100, 0x0c02010b0a090008, 0x0c02010b0a090800, 0x0d01000c0b0a0908,
+    0x0905080403020100, 0x0a04090302010008, 0x0a04090302010800, 0x0b030a0201000908,
+    0x0a04090302080100, 0x0b030a0201090008, 0x0b030a0201090800, 0x0c020b01000a0908,
+    0x0a04090308020100, 0x0b030a0209010008, 0x0b030a0209010800, 0x0c020b010a000908,
+    0x0b030a0209080100, 0x0c020b010a090008, 0x0c020b010a090800, 0x0d010c000b0a0908,
+    0x0a04090803020100, 0x0b030a0902010008, 0x0b030a0902010800, 0x0c020b0a01000908,
+    0x0b030a0902080100, 0x0c020b0a01090008, 0x0c020b0a01090800, 0x0d010c0b000a0908,
+    0x0b030a0908020100, 0x0c020b0a09010008, 0x0c020b0a09010800, 0x0d010c0b0a000908,
+    0x0c020b0a09080100, 0x0d010c0b0a090008, 0x0d010c0b0a090800, 0x0e000d0c0b0a0908,
+    0x0908050403020100, 0x0a09040302010008, 0x0a09040302010800, 0x0b0a030201000908,
+    0x0a09040302080100, 0x0b0a030201090008, 0x0b0a030201090800, 0x0c0b0201000a0908,
+    0x0a09040308020100, 0x0b0a030209010008, 0x0b0a030209010800, 0x0c0b02010a000908,
+    0x0b0a030209080100, 0x0c0b02010a090008, 0x0c0b02010a090800, 0x0d0c01000b0a0908,
+    0x0a09040803020100, 0x0b0a030902010008, 0x0b0a030902010800, 0x0c0b020a01000908,
+    0x0b0a030902080100, 0x0c0b020a01090008, 0x0c0b020a01090800, 0x0d0c010b000a0908,
+    0x0b0a030908020100, 0x0c0b020a09010008, 0x0c0b020a09010800, 0x0d0c010b0a000908,
+    0x0c0b020a09080100, 0x0d0c010b0a090008, 0x0d0c010b0a090800, 0x0e0d000c0b0a0908,
+    0x0a09080403020100, 0x0b0a090302010008, 0x0b0a090302010800, 0x0c0b0a0201000908,
+    0x0b0a090302080100, 0x0c0b0a0201090008, 0x0c0b0a0201090800, 0x0d0c0b01000a0908,
+    0x0b0a090308020100, 0x0c0b0a0209010008, 0x0c0b0a0209010800, 0x0d0c0b010a000908,
+    0x0c0b0a0209080100, 0x0d0c0b010a090008, 0x0d0c0b010a090800, 0x0e0d0c000b0a0908,
+    0x0b0a090803020100, 0x0c0b0a0902010008, 0x0c0b0a0902010800, 0x0d0c0b0a01000908,
+    0x0c0b0a0902080100, 0x0d0c0b0a01090008, 0x0d0c0b0a01090800, 0x0e0d0c0b000a0908,
+    0x0c0b0a0908020100, 0x0d0c0b0a09010008, 0x0d0c0b0a09010800, 0x0e0d0c0b0a000908,
+    0x0d0c0b0a09080100, 0x0e0d0c0b0a090008, 0x0e0d0c0b0a090800, 0x0f0e0d0c0b0a0908
+};
+
+LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+{
+    const __m128i l = _mm_set1_epi8((char)left.value), r = _mm_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i < n; i += 64) {
+        const uint64_t m = lmc__load_mask(mask, i, n);
+        /* byte j of ones: number of one bits in bytes 0 .. j-1 of m; so the loads do not wait for each other */
+        uint64_t ones = m - (m >> 1 & 0x5555555555555555u);
+        const unsigned bytes = (unsigned)lmc__min(8, (n - i + 7) / 8);
+        unsigned j;
+        ones = (ones & 0x3333333333333333u) + (ones >> 2 & 0x3333333333333333u);
+        ones = ((ones + (ones >> 4)) & 0x0F0F0F0F0F0F0F0Fu) * (LMC__ONES8 << 8);
+        for (j = 0; j < bytes; j++) {
+            const unsigned before = (unsigned)(ones >> 8 * j & 255);
+            __m128i x = left_list ? _mm_loadl_epi64((const __m128i *)(const void *)(a + 8 * j - before)) : l;
+            const __m128i y = right_list ? _mm_loadl_epi64((const __m128i *)(const void *)(b + before)) : r;
+            x = _mm_unpacklo_epi64(x, y);
+            x = _mm_shuffle_epi8(x, _mm_loadl_epi64((const __m128i *)(const void *)&lmc__merge_places[m >> 8 * j & 255]));
+            _mm_storel_epi64((__m128i *)(void *)(dst + i + 8 * j), x);
+        }
+        {
+            const size_t all = (size_t)_mm_popcnt_u64(m);
+            if (left_list) a += lmc__min(64 - all, n - i);
+            if (right_list) b += all;
+        }
+    }
+}
+
+LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+}
+
+LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+{
+    const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 m = lmc__load_mask(mask, i, n);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        __m512i v = l;
+        if (left_list) { /* the merge-masked form, which has no false dependency */
+            const __m512i x = _mm512_loadu_si512(a);
+            v = _mm512_mask_expand_epi8(x, ~m, x);
+            a += lmc__min(64 - ones, n - i);
+        }
+        if (right_list) {
+            v = _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b));
+            b += ones;
+        } else {
+            v = _mm512_mask_mov_epi8(v, m, r);
+        }
+        _mm512_storeu_si512(dst + i, v);
+    }
+}
+
+LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
 /* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
@@ -1033,6 +1611,96 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n, c
     }
 }
 
+#if LMC__X86
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i low = _mm256_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
+        v = _mm256_slli_epi16(v, (int)(8 - depth)); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
+        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+            uint8_t word[4];
+            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
+            else {
+                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+
+LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    __m256i table[4];
+    uint8_t padded[64];
+    size_t i;
+    unsigned d, t;
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    for (t = 0; t < 4; t++) table[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256(), out, row_of;
+        for (d = 0; d < depth; d++) {
+            uint8_t word[4] = {0, 0, 0, 0};
+            __m256i m;
+            memcpy(word, bits + d * row + i / 8, lmc__min(4, (n - i + 7) / 8));
+            m = _mm256_shuffle_epi8(_mm256_set1_epi32((int)lmc__load32(word)), spread);
+            m = _mm256_cmpeq_epi8(_mm256_and_si256(m, bit), bit); /* -1 where the bit is set */
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), m);        /* v = 2 v + bit */
+        }
+        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
+        row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        for (t = 1; t < 4 && depth > 4; t++)
+            out = _mm256_blendv_epi8(out, _mm256_shuffle_epi8(table[t], v), _mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)));
+        lmc__store_avx2(dst + i, out);
+    }
+}
+
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i low = _mm512_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++) {
+            const __mmask64 m = _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
+            uint8_t word[8];
+            if (n - i >= 64) lmc__store64(bits + d * row + i / 8, m);
+            else {
+                lmc__store64(word, m);
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i table = _mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 64) {
+        __m512i v = _mm512_setzero_si512();
+        for (d = 0; d < depth; d++) {
+            const __mmask64 m = lmc__load_mask(bits + d * row, i, n);
+            v = _mm512_mask_add_epi8(_mm512_add_epi8(v, v), m, _mm512_add_epi8(v, v), _mm512_set1_epi8(1)); /* v = 2 v + m */
+        }
+        _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
+    }
+}
+#endif
+
 /* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
@@ -1048,11 +1716,33 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
     return ones;
 }
 
+#if LMC__X86
+LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+#endif
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
 };
+#if LMC__X86
+static const lmc__kernels lmc__kernels_avx2 = {
+    LMC_TIER_AVX2,
+    lmc__crc32c_avx2, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2
+};
+static const lmc__kernels lmc__kernels_avx512 = {
+    LMC_TIER_AVX512,
+    lmc__crc32c_avx512, lmc__split_avx512, lmc__join_avx512, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_avx512,
+    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2
+};
+#endif
 
 /* == 7 dispatch ======================================================================================================
  * One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
@@ -1067,10 +1757,33 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
 #endif
 
+#if LMC__X86
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). */
+static int lmc__cpu_has(enum lmc_tier tier)
+{
+    unsigned a, b, c, d, b7, c7, xcr0, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if (!(c >> 27 & 1) || !(c >> 20 & 1) || !(c >> 23 & 1)) return 0; /* OSXSAVE, SSE4.2, POPCNT */
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
+    if (tier == LMC_TIER_AVX2) return 1;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x442) == 0x442;
+}
+#endif
+
 /* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
-    return tier == LMC_TIER_SCALAR ? &lmc__kernels_scalar : NULL;
+    switch (tier) {
+    case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
+#if LMC__X86
+    case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
+    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
+#endif
+    default: return NULL;
+    }
 }
 
 static const lmc__kernels *lmc__get_kernels(void)
@@ -2160,11 +2873,12 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     const uint8_t *in = (const uint8_t *)src;
     uint8_t *out = (uint8_t *)dst;
     lmc__wave wave;
-    size_t done = 0, max_jobs, n_blocks, block = 0;
+    size_t done = 0, max_jobs, block = 0;
+    uint64_t n_blocks;
     if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) || size % lmc_dtype_width(options->dtype)) return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
-    if ((uint64_t)n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
+    if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     lmc__set_tensor_wave(&wave, options, block_size, ws);
     max_jobs = lmc__count_jobs(options->parallel, block_size);
     while (block < n_blocks) {
@@ -2941,8 +3655,9 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE], field[8];
-    if (w->body.size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, w->body.size, w->coder.wave.k);
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
     lmc__store64(field, w->offset);
     LMC__TRY(lmc__append(&w->index, field, 8));
     LMC__TRY(lmc__append(&w->index, head, sizeof head));
@@ -4041,7 +4756,75 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     return encoded;
 }
 
-/* -- 9.9 names of things -- */
+/* -- 9.9 memory in place of callbacks -- */
+
+static int lmc__write_memory(void *user, const void *data, size_t size)
+{
+    lmc_memory *m = (lmc_memory *)user;
+    lmc__buffer b;
+    enum lmc_status status;
+    b.data = m->data;
+    b.size = m->size;
+    b.cap = m->cap;
+    b.alloc_user = m->alloc_user;
+    status = lmc__append(&b, data, size);
+    m->data = b.data;
+    m->size = b.size;
+    m->cap = b.cap;
+    return status != LMC_OK;
+}
+
+static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const lmc_memory *m = (const lmc_memory *)user;
+    if (offset > m->size || size > m->size - offset) return 1;
+    memcpy(dst, m->data + offset, size);
+    return 0;
+}
+
+static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
+{
+    lmc_memory *m = (lmc_memory *)user;
+    if (m->position > m->size) return 1;
+    *got = lmc__min(size, m->size - m->position);
+    if (*got) memcpy(dst, m->data + m->position, *got);
+    m->position += *got;
+    return 0;
+}
+
+LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
+{
+    lmc_sink sink;
+    sink.write = lmc__write_memory;
+    sink.user = memory;
+    return sink;
+}
+
+LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
+{
+    lmc_source source;
+    source.read_at = lmc__read_memory_at;
+    source.user = memory;
+    source.size = memory->size;
+    return source;
+}
+
+LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
+{
+    lmc_stream stream;
+    stream.read = lmc__read_memory;
+    stream.user = memory;
+    return stream;
+}
+
+LMC_API void lmc_free_memory(lmc_memory *memory)
+{
+    if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
+    memory->data = NULL;
+    memory->size = memory->cap = memory->position = 0;
+}
+
+/* -- 9.10 names of things -- */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
