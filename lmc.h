@@ -26,7 +26,7 @@
  *   Threads  No global state but one atomically set pointer to a constant table. Different objects may be used by
  *            different threads at once; one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread count.
- *   Stack    Below 16 KiB.
+ *   Stack    Below 32 KiB.
  *
  * CONTENTS (search for "== 3")
  *   1 configuration   2 public API
@@ -48,7 +48,9 @@
 #include <stdint.h>
 
 #ifndef LMC_API
-#ifdef LMC_STATIC
+#if defined(LMC_STATIC) && defined(__GNUC__)
+#define LMC_API static __attribute__((unused))
+#elif defined(LMC_STATIC)
 #define LMC_API static
 #else
 #define LMC_API
@@ -297,7 +299,7 @@ LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
-/* Any time before finishing; an existing key is an error. value may hold any bytes. */
+/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value, size_t size);
 /* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the writer only repeats it. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
@@ -358,7 +360,7 @@ LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDE
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key, const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, blocks on the borders in proportion: for listings. */
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they hold more: for listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset, uint64_t size);
 
 /* -- 2.7 tools -- */
@@ -414,6 +416,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
  * A helper that takes vectors needs the attribute of its callers; one with fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
+/* gcc 12's own headers set their undefined vectors from themselves: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
@@ -4865,4 +4873,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
     return "unknown error";
 }
 
+#if LMC__X86 && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif /* LMC_IMPLEMENTATION */

@@ -1,0 +1,528 @@
+/* files.h - outputs that appear whole or not at all, directory trees, attributes
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_FILES_H
+#define LMC_FILES_H
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "threads.h"
+
+#if defined(__APPLE__)
+#define st_mtim st_mtimespec
+#endif
+#ifndef O_CLOEXEC
+#define O_CLOEXEC 0
+#endif
+
+/* -- removal -- */
+
+static int is_dot(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* The file or tree at path, links not followed. 0 or errno of the first failure. */
+static int remove_tree(const char *path)
+{
+    struct stat st;
+    struct dirent *entry;
+    DIR *directory;
+    int error = 0;
+    if (lstat(path, &st) != 0)
+        return errno;
+    if (!S_ISDIR(st.st_mode))
+        return unlink(path) == 0 ? 0 : errno;
+    directory = opendir(path);
+    while (directory && (entry = readdir(directory)) != NULL)
+        if (!is_dot(entry->d_name)) {
+            char *inner = try_join_path(path, entry->d_name); /* this may run because memory was short */
+            int result = inner ? remove_tree(inner) : ENOMEM;
+            error = error ? error : result;
+            free(inner);
+        }
+    if (directory)
+        closedir(directory);
+    if (rmdir(path) != 0 && !error)
+        error = errno;
+    return error;
+}
+
+/* -- the temporary file or directory: one at a time --
+ * A thread waits for the signals that end a process. It takes the lock for good and removes what is registered; whoever
+ * creates or renames below the temporary name holds the lock meanwhile, so nothing is left behind in any case. With the
+ * lock nothing is allocated: running out of memory removes what is registered, too. */
+
+static struct {
+    pthread_mutex_t lock;
+    char *path; /* NULL: none */
+} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL};
+
+/* Called with the lock held. Owns path from now on, frees the one before. */
+static void register_temporary(char *path)
+{
+    free(temporary.path);
+    temporary.path = path;
+}
+
+static void remove_temporary(void)
+{
+    int error = 0;
+    pthread_mutex_lock(&temporary.lock);
+    if (temporary.path)
+        error = remove_tree(temporary.path);
+    if (error)
+        say(temporary.path, "cannot be removed: %s", strerror(error));
+    register_temporary(NULL);
+    pthread_mutex_unlock(&temporary.lock);
+}
+
+static void *signal_thread(void *user)
+{
+    sigset_t *set = (sigset_t *)user;
+    int number = 0;
+    if (sigwait(set, &number) != 0)
+        return NULL;
+    pthread_mutex_lock(&temporary.lock);
+    if (temporary.path)
+        remove_tree(temporary.path);
+    progress_clear();
+    signal(number, SIG_DFL); /* die of it, so that the caller learns the truth */
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+    raise(number);
+    _exit(CODE_ERROR);
+}
+
+/* To be called before any other thread is started: all threads inherit the mask. */
+static void watch_signals(void)
+{
+    static sigset_t set;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    pthread_t thread;
+    sigemptyset(&set);
+    for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction action;
+        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) /* nohup */
+            sigaddset(&set, numbers[i]);
+    }
+    signal(SIGPIPE, SIG_IGN); /* EPIPE says the same and lets us clean up */
+    signal(SIGXFSZ, SIG_IGN); /* likewise EFBIG */
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&thread, NULL, signal_thread, &set) == 0)
+        pthread_detach(thread);
+    else
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* -- names -- */
+
+static char *directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return copy_string(".", 1);
+    return copy_string(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static char *temporary_name_beside(const char *path)
+{
+    char *directory = directory_of(path), *name = join_path(directory, ".lmc-XXXXXX");
+    free(directory);
+    return name;
+}
+
+static int sync_directory_of(const char *path)
+{
+    char *directory = directory_of(path);
+    int fd = open(directory, O_RDONLY | O_CLOEXEC), error = 0;
+    free(directory);
+    if (fd < 0)
+        return 0; /* searchable but not readable: nothing can be done */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
+        error = errno;
+    close(fd);
+    return error;
+}
+
+/* -- attributes -- */
+
+struct attributes {
+    int has_mode, has_mtime, has_owner;
+    mode_t mode;
+    struct timespec mtime;
+    uid_t owner;
+    gid_t group;
+};
+
+static struct attributes attributes_of_stat(const struct stat *st)
+{
+    struct attributes a;
+    memset(&a, 0, sizeof a);
+    a.has_mode = a.has_mtime = a.has_owner = 1;
+    a.mode = st->st_mode & 0777;
+    a.mtime = st->st_mtim;
+    a.owner = st->st_uid;
+    a.group = st->st_gid;
+    return a;
+}
+
+/* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as somebody else. */
+static struct attributes attributes_of_file(const lmc_file *file)
+{
+    struct attributes a;
+    memset(&a, 0, sizeof a);
+    a.has_mode = file->has_mode;
+    a.mode = (mode_t)file->mode & 0777;
+    a.has_mtime = file->has_mtime;
+    a.mtime.tv_sec = (time_t)file->mtime_s;
+    a.mtime.tv_nsec = (long)file->mtime_ns;
+    return a;
+}
+
+static mode_t umask_of_process;
+
+/* 0 or errno. The owner can be kept by root only, which is no error. */
+static int set_attributes(int fd, const struct attributes *a)
+{
+    if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL && errno != ENOTSUP)
+        return errno;
+    if (fchmod(fd, a->has_mode ? a->mode : 0666 & ~umask_of_process) != 0 && errno != EPERM && errno != ENOTSUP)
+        return errno;
+    if (a->has_mtime) {
+        struct timespec times[2];
+        times[0].tv_sec = 0;
+        times[0].tv_nsec = UTIME_OMIT;
+        times[1] = a->mtime;
+        if (futimens(fd, times) != 0 && errno != EPERM && errno != EINVAL)
+            return errno;
+    }
+    return 0;
+}
+
+static int same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* -- output: a file that is written under a temporary name, or a stream -- */
+
+struct output {
+    char *path;      /* NULL: standard output */
+    const char *temporary; /* registered; NULL: written in place, as standard output and devices are */
+    int fd;
+    int force;
+    int open;
+    uint64_t written;
+    struct queue queue;
+};
+
+static const char *output_name(const struct output *out)
+{
+    return out->path ? out->path : "(standard output)";
+}
+
+/* An output that must not be the file that is read. input: of that file, or NULL. */
+static int check_output(const char *path, const struct stat *input, int force)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot look at it");
+    if (S_ISLNK(st.st_mode) && stat(path, &st) != 0)
+        return force ? CODE_OK : fail(CODE_ERROR, path, "exists already, as a link to nowhere; use -f to overwrite it");
+    if (input && same_file(&st, input))
+        return fail(CODE_ERROR, path, "is the input, too; name another output with -o");
+    if (S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, path, "is a directory; name a file with -o");
+    if (S_ISREG(st.st_mode) && !force)
+        return fail(CODE_ERROR, path, "exists already; use -f to overwrite it");
+    return CODE_OK;
+}
+
+static int open_temporary(struct output *out)
+{
+    char *name = temporary_name_beside(out->path);
+    int error = 0;
+    pthread_mutex_lock(&temporary.lock);
+    out->fd = mkstemp(name);
+    if (out->fd >= 0)
+        register_temporary(name);
+    else
+        error = errno;
+    pthread_mutex_unlock(&temporary.lock);
+    if (error) {
+        free(name);
+        return fail_errno(out->path, error, "cannot create a file beside it");
+    }
+    out->temporary = name;
+    return CODE_OK;
+}
+
+/* path NULL: standard output. */
+static int open_output(struct output *out, const char *path, const struct stat *input, int force)
+{
+    struct stat st;
+    int code = CODE_OK;
+    memset(out, 0, sizeof *out);
+    out->fd = STDOUT_FILENO;
+    out->force = force;
+    if (!path) {
+        if (isatty(STDOUT_FILENO) && !force)
+            return fail(CODE_ERROR, NULL, "binary data is not written to a terminal; redirect it, use -o, or force it with -f");
+        if (input && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && same_file(&st, input))
+            return fail(CODE_ERROR, NULL, "standard output is the input, too");
+    } else {
+        code = check_output(path, input, force);
+        if (code != CODE_OK)
+            return code;
+        out->path = copy_string(path, strlen(path));
+        if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+            out->fd = open(path, O_WRONLY | O_CLOEXEC);
+            if (out->fd < 0)
+                code = fail_errno(path, errno, "cannot write to it");
+        } else {
+            code = open_temporary(out);
+        }
+    }
+    if (code == CODE_OK) {
+        queue_open(&out->queue, out->fd);
+        out->open = 1;
+    } else {
+        free(out->path);
+    }
+    return code;
+}
+
+static int fail_output(const struct output *out, int error)
+{
+    return fail_errno(output_name(out), error, "cannot write");
+}
+
+/* As lmc_sink asks; fail_output() reports it. */
+static int write_output(void *user, const void *data, size_t size)
+{
+    struct output *out = (struct output *)user;
+    out->written += size;
+    return queue_append(&out->queue, data, size);
+}
+
+/* Gives up; nothing stays behind. */
+static void discard_output(struct output *out)
+{
+    if (!out->open)
+        return;
+    queue_close(&out->queue, 1);
+    if (out->path)
+        close(out->fd);
+    if (out->temporary)
+        remove_temporary();
+    free(out->path);
+    out->open = 0;
+}
+
+/* Moves from to where nothing may be yet; 0 or errno. A link cannot overwrite; where there are no links, an empty file
+ * claims the name first. */
+static int move_without_overwriting(const char *from, const char *to)
+{
+    int fd;
+    if (link(from, to) == 0)
+        return unlink(from) == 0 ? 0 : errno;
+    if (errno == EEXIST)
+        return EEXIST;
+    fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    close(fd);
+    if (rename(from, to) != 0) {
+        int error = errno;
+        unlink(to);
+        return error;
+    }
+    return 0;
+}
+
+/* Brings the written file to its name; 0 or errno. */
+static int publish_output(struct output *out)
+{
+    int error;
+    pthread_mutex_lock(&temporary.lock);
+    if (out->force)
+        error = rename(out->temporary, out->path) == 0 ? 0 : errno;
+    else
+        error = move_without_overwriting(out->temporary, out->path);
+    if (!error)
+        register_temporary(NULL);
+    pthread_mutex_unlock(&temporary.lock);
+    return error ? error : sync_directory_of(out->path);
+}
+
+/* Completes the output, on the disk, with attributes, under its name; or discards it and reports. */
+static int commit_output(struct output *out, const struct attributes *attributes)
+{
+    int error = queue_flush(&out->queue), code;
+    if (!error && out->temporary) {
+        error = set_attributes(out->fd, attributes);
+        if (!error && fsync(out->fd) != 0)
+            error = errno;
+        if (!error)
+            error = publish_output(out);
+    }
+    if (!error) {
+        queue_close(&out->queue, 0);
+        out->open = 0;
+        if (out->path && close(out->fd) != 0)
+            error = errno;
+        code = error ? fail_output(out, error) : CODE_OK;
+        free(out->path);
+        return code;
+    }
+    code = error == EEXIST ? fail(CODE_ERROR, output_name(out), "exists already; use -f to overwrite it") : fail_output(out, error);
+    discard_output(out);
+    return code;
+}
+
+/* -- trees -- */
+
+struct entry {
+    char *path; /* below the root; "" is the root itself */
+    int is_directory;
+    size_t n_entries; /* of a directory */
+    uint64_t size;    /* of a file */
+};
+
+struct listing {
+    struct entry *entries;
+    size_t n, room;
+};
+
+static struct entry *add_entry(struct listing *l, const char *path, int is_directory)
+{
+    struct entry *e;
+    if (l->n == l->room) {
+        l->room = l->room * 2 + 16;
+        l->entries = (struct entry *)resize(l->entries, l->room, sizeof *l->entries);
+    }
+    e = &l->entries[l->n++];
+    e->path = copy_string(path, strlen(path));
+    e->is_directory = is_directory;
+    e->n_entries = 0;
+    e->size = 0;
+    return e;
+}
+
+static void free_listing(struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->entries[i].path);
+    free(l->entries);
+    memset(l, 0, sizeof *l);
+}
+
+static int list_directory(struct listing *l, const char *root, const char *path);
+
+/* Links to files count as files. Links to directories do not: they can form a circle. */
+static int list_entry(struct listing *l, const char *root, const char *path)
+{
+    char *full = join_path(root, path);
+    struct stat st;
+    int code = CODE_OK, is_link;
+    if (lstat(full, &st) != 0)
+        code = fail_errno(full, errno, "cannot look at it");
+    is_link = code == CODE_OK && S_ISLNK(st.st_mode);
+    if (is_link && stat(full, &st) != 0)
+        code = fail_errno(full, errno, "is a link that leads nowhere");
+    if (code != CODE_OK)
+        ;
+    else if (S_ISREG(st.st_mode))
+        add_entry(l, path, 0)->size = (uint64_t)st.st_size;
+    else if (S_ISDIR(st.st_mode) && !is_link)
+        code = list_directory(l, root, path);
+    else if (S_ISDIR(st.st_mode))
+        code = fail(CODE_ERROR, full, "is a link to a directory, which is not followed; replace it by the directory or move it away");
+    else
+        code = fail(CODE_ERROR, full, "is neither a file nor a directory; move it away");
+    free(full);
+    return code;
+}
+
+/* The directory names are collected before they are entered: one open descriptor, however deep the tree. */
+static int list_directory(struct listing *l, const char *root, const char *path)
+{
+    char *full = join_path(root, path);
+    struct listing names;
+    DIR *directory = opendir(full);
+    int code = CODE_OK;
+    size_t self = l->n;
+    memset(&names, 0, sizeof names);
+    if (!directory) {
+        code = fail_errno(full, errno, "cannot read the directory");
+        free(full);
+        return code;
+    }
+    for (;;) {
+        struct dirent *entry;
+        errno = 0;
+        entry = readdir(directory);
+        if (!entry)
+            break;
+        if (!is_dot(entry->d_name))
+            add_entry(&names, entry->d_name, 0);
+    }
+    if (errno)
+        code = fail_errno(full, errno, "cannot read the directory");
+    closedir(directory);
+    add_entry(l, path, 1);
+    l->entries[self].n_entries = names.n;
+    for (size_t i = 0; i < names.n; i++) {
+        char *inner = join_path(path, names.entries[i].path);
+        code = worse(code, list_entry(l, root, inner));
+        free(inner);
+    }
+    free_listing(&names);
+    free(full);
+    return code;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
+}
+
+/* Everything below root, and root itself as "", in the order of the bytes of the paths. */
+static int list_tree(struct listing *l, const char *root)
+{
+    int code;
+    memset(l, 0, sizeof *l);
+    code = list_directory(l, root, "");
+    if (l->n)
+        qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
+    return code;
+}
+
+/* Flushes every directory of the tree at path to the disk; 0 or errno. Those that cannot be entered are empty ones. */
+static int sync_directories(const char *path)
+{
+    struct dirent *entry;
+    DIR *directory = opendir(path);
+    int error = 0;
+    if (!directory)
+        return errno == EACCES ? 0 : errno;
+    while (!error && (entry = readdir(directory)) != NULL)
+        if (!is_dot(entry->d_name)) {
+            char *inner = join_path(path, entry->d_name);
+            struct stat st;
+            if (lstat(inner, &st) != 0)
+                error = errno;
+            else if (S_ISDIR(st.st_mode))
+                error = sync_directories(inner);
+            free(inner);
+        }
+    if (!error && fsync(dirfd(directory)) != 0 && errno != EINVAL)
+        error = errno;
+    closedir(directory);
+    return error;
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* help.h - the texts of 'lmc help'
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_HELP_H
+#define LMC_HELP_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+
+struct topic {
+    const char *name, *text;
+};
+
+static const struct topic topics[] = {
+    {"",
+     "lmc - lossless compression of tensors and model checkpoints\n"
+     "\n"
+     "  lmc FILE...            compress each to FILE.lmc; FILE is kept\n"
+     "  lmc DIR                compress a whole checkpoint to one snapshot, DIR.lmc\n"
+     "  lmc -d FILE.lmc...     restore, byte for byte (also: unlmc)\n"
+     "  lmc -t FILE.lmc...     check everything, write nothing\n"
+     "  lmc -l FILE.lmc...     list files and tensors\n"
+     "  lmc cat FILE.lmc TENSOR[SLICE]   write the bytes of a tensor, e.g. 'wte.weight[0:128,:]'\n"
+     "  lmc help TOPIC         formats, directories, cat, pipes, memory, exit\n"
+     "\n"
+     "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
+     "  -d, --decompress  restore                -o OUT            write to OUT\n"
+     "  -t, --test        check                  -f, --force       overwrite; allow binary to a terminal\n"
+     "  -l, --list        list                   -k, --keep        keep the source (default)\n"
+     "      --json        list as JSON               --rm          remove the source once the output is on the\n"
+     "  -r, --recursive   each file below                          disk, read back and verified\n"
+     "                    the directories        -T#, --threads=#  threads; 0: one for each core (default)\n"
+     "      --dtype NAME  a raw array of NAME    -q, --quiet       no messages but errors\n"
+     "      --opaque      plain bytes            -v, --verbose     sizes and speed\n"
+     "      --npy         cat: as a .npy file        --progress, --no-progress\n"
+     "      --file PATH   cat: in that file      -V, --version     -h, --help\n"
+     "\n"
+     "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"},
+    {"formats",
+     "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
+     "\n"
+     "  .safetensors  all dtypes of safetensors 0.8; unknown ones are kept as bytes\n"
+     "  .gguf         versions 2 and 3; quantised types are kept as bytes\n"
+     "  .npy          versions 1 to 3, little-endian; a Fortran-order array appears transposed\n"
+     "\n"
+     "The content decides, whatever the name. But a file that is named so and has a broken header is an error: it would\n"
+     "be useless. --opaque stores it all the same. Everything else (pickles, .pt, .bin, JSON) is coded as bytes whose\n"
+     "element width is guessed for each block. --dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
+     "Whatever the format, every byte of the file is restored, those outside of tensors too.\n"},
+    {"directories",
+     "'lmc DIR' makes one snapshot, DIR.lmc, of all files below DIR in the order of their paths, with mode and time.\n"
+     "Empty directories are kept; the mode and time of other directories are not. Links to files are stored as files.\n"
+     "Links to directories, sockets, pipes and devices are refused.\n"
+     "\n"
+     "'lmc -d DIR.lmc' restores below a temporary directory beside DIR, which is renamed once everything was checked\n"
+     "and is on the disk. An existing DIR is refused; with -f it steps aside and is removed when the new one stands there.\n"
+     "\n"
+     "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and -l, each .lmc taken).\n"},
+    {"cat",
+     "  lmc cat [--npy] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
+     "\n"
+     "Writes the bytes of a tensor, or of a slice of it, to standard output; only the blocks that hold them are read.\n"
+     "SLICE is as in NumPy, without steps: [0:128,:,3], [-1], [2:]. Dtypes whose elements are no whole bytes, and those that\n"
+     "lmc does not know, can be read as a whole only. If a tensor's name ends like a slice, the name wins.\n"
+     "The array of a .npy file has an empty name: lmc cat a.npy.lmc '[0:10]'. A lone tensor needs no name.\n"
+     "--npy     write a .npy file; dtypes that NumPy lacks (BF16, F8_*) become raw bytes of their width: view() them\n"
+     "--file    the file of the snapshot that holds the tensor, where several have one of that name\n"},
+    {"pipes",
+     "  producer | lmc > x.lmc         lmc -dc x.lmc | consumer\n"
+     "\n"
+     "A pipe has no length, but a safetensors or .npy header at its beginning tells it, and the tensors are found as in a\n"
+     "file; bytes after the last tensor are an error then (--opaque takes them). GGUF files are taken to end with the\n"
+     "padding that writers add. What has no such header is coded as bytes. Restoring to a pipe writes blocks as soon as they\n"
+     "are checked; only exit code 0 says that nothing is missing. -l and cat need a file: the index stands at its end.\n"},
+    {"memory",
+     "Memory does not grow with the files. With T threads it is about\n"
+     "\n"
+     "  (4 T + 1) blocks, plain and coded (a block: at most 512 KiB plain)   coding\n"
+     "  24 MiB                                                               reading ahead and writing behind\n"
+     "  16 MiB                                                               compressing a pipe of unknown length\n"
+     "  the index: a few bytes for each block, and the names                 about 100 bytes for each MB of bf16\n"
+     "  the header of a safetensors or GGUF file, while it is parsed         at most 100 MB of text; JSON takes 15 times its size\n"
+     "\n"
+     "-l and cat hold the index twice and a window of 4 MiB.\n"},
+    {"exit",
+     "  0  all went well\n"
+     "  1  an error: a file that cannot be read or written, exists already, ...; also a newer version of the format\n"
+     "  2  wrong usage\n"
+     "  3  corrupt data: a snapshot is damaged, cut short or no snapshot at all\n"
+     "  4  reserved: the base of a delta is missing or is the wrong one\n"
+     "\n"
+     "With several files, all are tried and the highest code is returned. After an error there is no output file.\n"},
+};
+
+static int print_help(const char *name)
+{
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        if (strcmp(topics[i].name, name) == 0) {
+            fputs(topics[i].text, stdout);
+            return CODE_OK;
+        }
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, cat, pipes, memory, exit", name);
+}
+
+#endif

@@ -1,0 +1,617 @@
+/* inspect.h - lists of snapshots, and single tensors out of them
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_INSPECT_H
+#define LMC_INSPECT_H
+
+#include "restore.h"
+
+/* -- a snapshot by its index -- */
+
+struct archive {
+    const char *name;
+    int fd;
+    struct stat st;
+    lmc_reader *reader;
+    uint64_t n_reads, n_bytes;
+    int error; /* errno of a failed read; -1: the file ended */
+};
+
+static int read_archive(void *user, uint64_t offset, void *dst, size_t size)
+{
+    struct archive *a = (struct archive *)user;
+    size_t done = 0;
+    a->n_reads++;
+    a->n_bytes += size;
+    while (done < size) {
+        ssize_t n = pread(a->fd, (char *)dst + done, size - done, (off_t)(offset + done));
+        if (n > 0) {
+            done += (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            a->error = n == 0 ? -1 : errno;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int fail_archive(const struct archive *a, enum lmc_status status)
+{
+    if (status == LMC_ERR_READ && a->error > 0)
+        return fail_errno(a->name, a->error, "cannot read it");
+    return fail_status(a->name, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
+}
+
+static void close_archive(struct archive *a)
+{
+    lmc_free_reader(a->reader);
+    if (a->fd > STDIN_FILENO)
+        close(a->fd);
+}
+
+static int open_archive(struct archive *a, const char *path, const struct options *o)
+{
+    lmc_source source;
+    lmc_reader_options options;
+    enum lmc_status status;
+    memset(a, 0, sizeof *a);
+    a->name = is_dash(path) ? "(standard input)" : path;
+    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (a->fd < 0 || fstat(a->fd, &a->st) != 0)
+        return fail_errno(a->name, errno, "cannot open it");
+    if (S_ISDIR(a->st.st_mode))
+        return fail(CODE_ERROR, a->name, "is a directory; name a file");
+    if (!S_ISREG(a->st.st_mode))
+        return fail(CODE_ERROR, a->name, "is no regular file, and the index stands at the end; save it to a file first");
+    source.read_at = read_archive;
+    source.user = a;
+    source.size = (uint64_t)a->st.st_size;
+    memset(&options, 0, sizeof options);
+    options.parallel = &o->parallel;
+    status = lmc_open_reader(&a->reader, &source, &options);
+    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
+}
+
+/* -- list -- */
+
+static double percent(uint64_t part, uint64_t whole)
+{
+    return whole ? 100.0 * (double)part / (double)whole : 100.0;
+}
+
+static void format_identity(char text[2 * LMC_IDENTITY_SIZE + 1], const uint8_t *identity)
+{
+    for (unsigned i = 0; i < LMC_IDENTITY_SIZE; i++)
+        snprintf(text + 2 * i, 3, "%02x", identity[i]);
+}
+
+static void format_shape(char *text, size_t cap, const lmc_tensor *t)
+{
+    size_t size = (size_t)snprintf(text, cap, "[");
+    for (unsigned i = 0; i < t->rank && size < cap; i++)
+        size += (size_t)snprintf(text + size, cap - size, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
+    if (size < cap)
+        snprintf(text + size, cap - size, "]");
+}
+
+static void print_name(const char *name)
+{
+    for (; *name; name++)
+        putchar((unsigned char)*name < 32 || *name == 127 ? '?' : *name);
+}
+
+static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t, const struct options *o)
+{
+    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
+    format_shape(shape, sizeof shape, t);
+    printf("    %-8s %-18s %14llu %14llu %6.2f %%  ", t->dtype, shape, (unsigned long long)t->size, (unsigned long long)packed,
+           percent(packed, t->size));
+    print_name(t->name);
+    if (o->verbosity >= 2) {
+        format_identity(identity, t->identity);
+        printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
+    }
+    putchar('\n');
+}
+
+static void print_file(const struct archive *a, size_t number, const struct options *o)
+{
+    const lmc_file *f = lmc_get_file(a->reader, number);
+    uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
+    printf("  %-27s %14llu %14llu %6.2f %%  ", f->kind == LMC_FILE_DIRECTORY ? "directory" : "file", (unsigned long long)f->size,
+           (unsigned long long)packed, percent(packed, f->size));
+    print_name(*f->path ? f->path : "(the file itself)");
+    if (o->verbosity >= 2) {
+        if (f->has_mode)
+            printf("  mode %04o", (unsigned)f->mode);
+        if (f->has_mtime)
+            printf("  mtime %lld", (long long)f->mtime_s);
+        printf("  crc %08x", (unsigned)f->crc);
+    }
+    putchar('\n');
+    for (size_t i = 0; i < f->n_tensors; i++)
+        print_tensor(a, number, &f->tensors[i], o);
+}
+
+static void print_archive(const struct archive *a, const struct options *o)
+{
+    size_t n_files = lmc_count_files(a->reader), n_tensors = 0;
+    uint64_t size = 0, packed = (uint64_t)a->st.st_size;
+    uint8_t bytes[LMC_IDENTITY_SIZE];
+    char identity[2 * LMC_IDENTITY_SIZE + 1];
+    for (size_t i = 0; i < n_files; i++) {
+        size += lmc_get_file(a->reader, i)->size;
+        n_tensors += lmc_get_file(a->reader, i)->n_tensors;
+    }
+    lmc_get_identity(a->reader, bytes);
+    format_identity(identity, bytes);
+    print_name(a->name);
+    printf(": %llu file%s, %llu tensor%s, %llu -> %llu bytes (%.2f %%)\n  identity %s\n", (unsigned long long)n_files,
+           n_files == 1 ? "" : "s", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s", (unsigned long long)size,
+           (unsigned long long)packed, percent(packed, size), identity);
+    printf("    dtype    shape                        size         packed   ratio  name\n");
+    for (size_t i = 0; i < n_files; i++)
+        print_file(a, i, o);
+}
+
+/* Names are bytes, JSON is UTF-8: bytes that are no UTF-8 become '?'. */
+static json_t *make_json_string(const char *text, size_t size)
+{
+    json_t *string = json_stringn(text, size);
+    if (!string) {
+        char *copy = copy_string(text, size);
+        for (size_t i = 0; i < size; i++)
+            if ((unsigned char)copy[i] > 126)
+                copy[i] = '?';
+        string = json_stringn(copy, size);
+        free(copy);
+    }
+    return (json_t *)check_memory(string);
+}
+
+static void set_json(json_t *object, const char *key, json_t *value)
+{
+    check_memory(value);
+    if (json_object_set_new(object, key, value) != 0)
+        check_memory(NULL);
+}
+
+static void set_json_number(json_t *object, const char *key, uint64_t value)
+{
+    set_json(object, key, json_integer((json_int_t)value));
+}
+
+static void set_json_identity(json_t *object, const uint8_t *bytes)
+{
+    char identity[2 * LMC_IDENTITY_SIZE + 1];
+    format_identity(identity, bytes);
+    set_json(object, "identity", json_string(identity));
+}
+
+static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
+{
+    json_t *object = (json_t *)check_memory(json_object()), *shape = (json_t *)check_memory(json_array());
+    for (unsigned i = 0; i < t->rank; i++)
+        json_array_append_new(shape, (json_t *)check_memory(json_integer((json_int_t)t->shape[i])));
+    set_json(object, "name", make_json_string(t->name, strlen(t->name)));
+    set_json(object, "dtype", make_json_string(t->dtype, strlen(t->dtype)));
+    set_json(object, "shape", shape);
+    set_json_number(object, "offset", t->offset);
+    set_json_number(object, "size", t->size);
+    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, file, t->offset, t->size));
+    set_json_identity(object, t->identity);
+    return object;
+}
+
+static json_t *make_json_file(const struct archive *a, size_t number)
+{
+    const lmc_file *f = lmc_get_file(a->reader, number);
+    json_t *object = (json_t *)check_memory(json_object()), *tensors = (json_t *)check_memory(json_array());
+    char crc[9];
+    snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
+    set_json(object, "path", make_json_string(f->path, strlen(f->path)));
+    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    set_json_number(object, "size", f->size);
+    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, number, 0, f->size));
+    set_json(object, "crc32c", json_string(crc));
+    if (f->has_mode)
+        set_json_number(object, "mode", f->mode);
+    if (f->has_mtime)
+        set_json(object, "mtime", json_integer(f->mtime_s));
+    if (f->n_tensors == 0)
+        set_json_identity(object, f->identity);
+    for (size_t i = 0; i < f->n_tensors; i++)
+        json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
+    set_json(object, "tensors", tensors);
+    return object;
+}
+
+static json_t *make_json_metadata(const struct archive *a)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    const char *key;
+    const void *value;
+    size_t size;
+    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
+        set_json(object, key, make_json_string((const char *)value, size));
+    return object;
+}
+
+/* One line for each snapshot. */
+static void print_json(const struct archive *a)
+{
+    json_t *object = (json_t *)check_memory(json_object()), *files = (json_t *)check_memory(json_array());
+    uint8_t bytes[LMC_IDENTITY_SIZE];
+    uint64_t size = 0;
+    lmc_get_identity(a->reader, bytes);
+    for (size_t i = 0; i < lmc_count_files(a->reader); i++) {
+        size += lmc_get_file(a->reader, i)->size;
+        json_array_append_new(files, make_json_file(a, i));
+    }
+    set_json(object, "snapshot", make_json_string(a->name, strlen(a->name)));
+    set_json_identity(object, bytes);
+    set_json_number(object, "size", size);
+    set_json_number(object, "packed_size", (uint64_t)a->st.st_size);
+    set_json(object, "files", files);
+    set_json(object, "metadata", make_json_metadata(a));
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+static int list_file(const char *path, const struct options *o)
+{
+    struct archive a;
+    int code = open_archive(&a, path, o);
+    if (code == CODE_OK && o->json)
+        print_json(&a);
+    else if (code == CODE_OK)
+        print_archive(&a, o);
+    close_archive(&a);
+    return code;
+}
+
+/* -- slices: NAME[start:stop,index,:], as in NumPy, without steps -- */
+
+struct slice {
+    uint64_t start[LMC_MAX_RANK], count[LMC_MAX_RANK];
+    int dropped[LMC_MAX_RANK]; /* the dimension was given as one index */
+};
+
+/* An integer; 0 if there is none. */
+static int parse_index(const char **text, long long *value)
+{
+    char *end;
+    if (**text != '-' && (**text < '0' || **text > '9'))
+        return 0;
+    errno = 0;
+    *value = strtoll(*text, &end, 10);
+    if (end == *text || errno == ERANGE)
+        return 0;
+    *text = end;
+    return 1;
+}
+
+/* A bound of a range in 0 .. n, negative ones counted from the end, clamped as in NumPy. */
+static uint64_t clamp_bound(long long bound, uint64_t n)
+{
+    if (bound < 0) {
+        uint64_t back = (uint64_t) - (bound + 1) + 1;
+        return back > n ? 0 : n - back;
+    }
+    return (uint64_t)bound > n ? n : (uint64_t)bound;
+}
+
+/* One dimension of n elements: ":", "3", "-1", "2:", ":5", "2:5", "2:5:1". Returns 0 if it is none of them, -1 if the
+ * index is out of range. */
+static int parse_dimension(const char **text, uint64_t n, uint64_t *start, uint64_t *count, int *dropped)
+{
+    long long value, step;
+    int has_start = parse_index(text, &value);
+    uint64_t stop = n;
+    *dropped = has_start && **text != ':';
+    if (*dropped) {
+        uint64_t back = value < 0 ? (uint64_t) - (value + 1) + 1 : 0;
+        if (value < 0 ? back > n : (uint64_t)value >= n)
+            return -1;
+        *start = value < 0 ? n - back : (uint64_t)value;
+        *count = 1;
+        return 1;
+    }
+    if (**text != ':')
+        return 0;
+    ++*text;
+    *start = has_start ? clamp_bound(value, n) : 0;
+    if (parse_index(text, &value))
+        stop = clamp_bound(value, n);
+    if (**text == ':') {
+        ++*text;
+        if (**text != ',' && **text != ']' && (!parse_index(text, &step) || step != 1))
+            return 0;
+    }
+    *count = stop > *start ? stop - *start : 0;
+    return 1;
+}
+
+/* text: from behind the '[' to the end. */
+static int parse_slice(struct slice *s, const char *text, const lmc_tensor *t)
+{
+    unsigned i = 0;
+    while (*text != ']') {
+        int result;
+        if (i == t->rank)
+            return fail(CODE_USAGE, t->name, "has %u dimensions, the slice has more", t->rank);
+        result = parse_dimension(&text, t->shape[i], &s->start[i], &s->count[i], &s->dropped[i]);
+        if (result < 0)
+            return fail(CODE_USAGE, t->name, "index %u of the slice is not below %llu", i + 1, (unsigned long long)t->shape[i]);
+        if (result == 0 || (*text != ',' && *text != ']'))
+            return fail(CODE_USAGE, t->name, "a slice looks like [0:128,:,3]; steps other than 1 are not supported");
+        if (*text == ',')
+            text++;
+        i++;
+    }
+    if (text[1])
+        return fail(CODE_USAGE, t->name, "a slice ends with its first ']'");
+    for (; i < t->rank; i++) {
+        s->start[i] = 0;
+        s->count[i] = t->shape[i];
+        s->dropped[i] = 0;
+    }
+    return CODE_OK;
+}
+
+/* -- cat -- */
+
+#define WINDOW_SIZE ((uint64_t)4 << 20)
+#define WINDOW_GAP ((uint64_t)256 << 10)
+
+/* What is to be written of a tensor: pieces of equal size, at places that an odometer over the outer dimensions gives. */
+struct extract {
+    struct archive *archive;
+    size_t file;
+    const lmc_tensor *tensor;
+    struct slice slice;
+    uint64_t piece;                 /* bytes that lie together */
+    unsigned n_outer;               /* dimensions of the odometer */
+    uint64_t digits[LMC_MAX_RANK];
+    uint64_t stride[LMC_MAX_RANK];  /* bytes */
+    uint64_t left;                  /* pieces */
+};
+
+static uint64_t place_of_piece(const struct extract *e)
+{
+    uint64_t place = 0;
+    for (unsigned i = 0; i < e->tensor->rank; i++)
+        place += (e->slice.start[i] + (i < e->n_outer ? e->digits[i] : 0)) * e->stride[i];
+    return place;
+}
+
+static void next_piece(struct extract *e)
+{
+    e->left--;
+    for (unsigned i = e->n_outer; i-- > 0;) {
+        if (++e->digits[i] < e->slice.count[i])
+            return;
+        e->digits[i] = 0;
+    }
+}
+
+/* Inner dimensions that are taken whole, and the one outside of them, make a piece. */
+static void plan_extract(struct extract *e, uint64_t element)
+{
+    const lmc_tensor *t = e->tensor;
+    unsigned i = t->rank;
+    uint64_t stride = element;
+    for (unsigned k = t->rank; k-- > 0;) {
+        e->stride[k] = stride;
+        stride *= t->shape[k];
+    }
+    e->piece = element;
+    while (i > 0 && e->slice.count[i - 1] == t->shape[i - 1])
+        e->piece *= t->shape[--i];
+    if (i > 0)
+        e->piece *= e->slice.count[--i];
+    e->n_outer = i;
+    e->left = 1;
+    for (unsigned k = 0; k < i; k++)
+        e->left *= e->slice.count[k];
+    if (e->piece == 0)
+        e->left = 0;
+}
+
+static int write_part(struct output *out, const void *data, size_t size)
+{
+    int error = write_output(out, data, size);
+    progress_add(size);
+    return error ? fail_output(out, error) : CODE_OK;
+}
+
+/* A piece that is larger than the window, part by part. */
+static int copy_large_piece(struct extract *e, unsigned char *window, struct output *out)
+{
+    uint64_t place = place_of_piece(e);
+    for (uint64_t done = 0; done < e->piece;) {
+        size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
+        enum lmc_status status = lmc_read_tensor(e->archive->reader, e->file, e->tensor, place + done, window, part);
+        int code = status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        if (code != CODE_OK)
+            return code;
+        done += part;
+    }
+    next_piece(e);
+    return CODE_OK;
+}
+
+/* The pieces that fit into one window, with one read: else a block would be decoded for each of its pieces. */
+static int copy_window(struct extract *e, unsigned char *window, struct output *out)
+{
+    struct extract ahead = *e;
+    uint64_t place = place_of_piece(e), end = place;
+    enum lmc_status status;
+    while (ahead.left) {
+        uint64_t next = place_of_piece(&ahead);
+        if (next + e->piece - place > WINDOW_SIZE || next - end > WINDOW_GAP)
+            break;
+        end = next + e->piece;
+        next_piece(&ahead);
+    }
+    status = lmc_read_tensor(e->archive->reader, e->file, e->tensor, place, window, (size_t)(end - place));
+    if (status != LMC_OK)
+        return fail_archive(e->archive, status);
+    while (e->left > ahead.left) {
+        int code = write_part(out, window + (place_of_piece(e) - place), (size_t)e->piece);
+        if (code != CODE_OK)
+            return code;
+        next_piece(e);
+    }
+    return CODE_OK;
+}
+
+static int copy_pieces(struct extract *e, struct output *out)
+{
+    unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
+    int code = CODE_OK;
+    while (e->left && code == CODE_OK)
+        code = e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out) : copy_window(e, window, out);
+    free(window);
+    return code;
+}
+
+/* bf16 and the 8-bit floats have no type in NumPy; it saves them as raw bytes of that width, and so do we. */
+static const char *npy_descr(const char *dtype)
+{
+    enum lmc_dtype number = lmc_find_dtype(dtype);
+    for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes; i++)
+        if (strcmp(npy_dtypes[i].name, dtype) == 0)
+            return npy_dtypes[i].descr;
+    if (number == LMC_AUTO || lmc_dtype_bits(number) % 8 != 0)
+        return NULL;
+    return lmc_dtype_bits(number) == 8 ? "|V1" : "|V2";
+}
+
+static int write_npy_header(const struct extract *e, struct output *out)
+{
+    char text[128 + LMC_MAX_RANK * 22];
+    const char *descr = npy_descr(e->tensor->dtype);
+    size_t size = 10, end;
+    unsigned n = 0;
+    if (!descr)
+        return fail(CODE_ERROR, e->tensor->name, "has the dtype %s, which NumPy does not know; leave out --npy", e->tensor->dtype);
+    memcpy(text, "\x93NUMPY\1\0", 8);
+    size += (size_t)snprintf(text + size, sizeof text - size, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (unsigned i = 0; i < e->tensor->rank; i++)
+        if (!e->slice.dropped[i])
+            size += (size_t)snprintf(text + size, sizeof text - size, "%s%llu", n++ ? ", " : "", (unsigned long long)e->slice.count[i]);
+    size += (size_t)snprintf(text + size, sizeof text - size, "%s), }", n == 1 ? "," : "");
+    end = (size + 1 + 63) / 64 * 64;
+    memset(text + size, ' ', end - size);
+    text[end - 1] = '\n';
+    text[8] = (char)((end - 10) & 255);
+    text[9] = (char)((end - 10) >> 8);
+    return write_part(out, text, end);
+}
+
+static int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const struct options *o)
+{
+    if (status == LMC_ERR_NOT_FOUND && o->file)
+        return fail(CODE_ERROR, a->name, "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, o->file);
+    if (status == LMC_ERR_NOT_FOUND)
+        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
+    if (status == LMC_ERR_ARGUMENT)
+        return fail(CODE_ERROR, a->name, "has a tensor '%.200s' in several files; choose one with --file", name);
+    return fail_archive(a, status);
+}
+
+/* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
+static int find_tensor(struct extract *e, const char *text, const struct options *o, int *has_slice)
+{
+    enum lmc_status status = lmc_find_tensor(e->archive->reader, o->file, text, &e->file, &e->tensor);
+    const char *bracket = strrchr(text, '[');
+    size_t size = strlen(text);
+    int code;
+    *has_slice = 0;
+    if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
+        char *name = copy_string(text, (size_t)(bracket - text));
+        status = lmc_find_tensor(e->archive->reader, o->file, name, &e->file, &e->tensor);
+        code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor) : fail_lookup(e->archive, status, name, o);
+        free(name);
+        *has_slice = 1;
+        return code;
+    }
+    if (status != LMC_OK)
+        return fail_lookup(e->archive, status, text, o);
+    return parse_slice(&e->slice, "]", e->tensor);
+}
+
+/* Without a name: the only tensor there is. */
+static int find_only_tensor(struct extract *e)
+{
+    for (size_t i = 0; i < lmc_count_files(e->archive->reader); i++) {
+        const lmc_file *f = lmc_get_file(e->archive->reader, i);
+        if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
+            return fail(CODE_USAGE, e->archive->name, "has several tensors; name one ('lmc -l' lists them)");
+        if (f->n_tensors == 1) {
+            e->file = i;
+            e->tensor = f->tensors;
+        }
+    }
+    if (!e->tensor)
+        return fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
+    return parse_slice(&e->slice, "]", e->tensor);
+}
+
+static int plan_cat(struct extract *e, int has_slice)
+{
+    const lmc_tensor *t = e->tensor;
+    enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+    unsigned bits = lmc_dtype_bits(dtype);
+    if (has_slice && (dtype == LMC_AUTO || bits % 8 != 0))
+        return fail(CODE_ERROR, t->name, "has the dtype %s, whose elements are no whole bytes; only all of it can be read", t->dtype);
+    if (has_slice) {
+        plan_extract(e, bits / 8);
+    } else {
+        e->piece = t->size;
+        e->left = t->size != 0;
+    }
+    return CODE_OK;
+}
+
+/* name NULL: the only tensor. */
+static int cat_tensor(const char *path, const char *name, const struct options *o)
+{
+    struct archive a;
+    struct extract e;
+    struct output out;
+    struct attributes attributes;
+    double start = now();
+    int has_slice = 0, code = open_archive(&a, path, o);
+    memset(&e, 0, sizeof e);
+    memset(&attributes, 0, sizeof attributes);
+    e.archive = &a;
+    if (code == CODE_OK)
+        code = name ? find_tensor(&e, name, o, &has_slice) : find_only_tensor(&e);
+    if (code == CODE_OK)
+        code = plan_cat(&e, has_slice);
+    if (code == CODE_OK)
+        code = open_output(&out, o->output && !is_dash(o->output) ? o->output : NULL, &a.st, o->force);
+    if (code == CODE_OK) {
+        progress_start(a.name, e.piece * e.left);
+        if (o->npy)
+            code = write_npy_header(&e, &out);
+        if (code == CODE_OK)
+            code = copy_pieces(&e, &out);
+        progress_clear();
+        if (code == CODE_OK)
+            code = commit_output(&out, &attributes);
+        else
+            discard_output(&out);
+    }
+    if (code == CODE_OK && o->verbosity >= 2)
+        say(a.name, "%llu bytes out of %llu reads of %llu bytes, %.1f ms", (unsigned long long)out.written,
+            (unsigned long long)a.n_reads, (unsigned long long)a.n_bytes, (now() - start) * 1e3);
+    close_archive(&a);
+    return code;
+}
+
+#endif

@@ -1,0 +1,368 @@
+/* lmc.c - the command lmc: compresses files and checkpoints, with zstd's habits
+ * SPDX-License-Identifier: MIT
+ *
+ * The program is one translation unit. From the bottom up:
+ *   report.h      errors, progress            containers.h  tensors in safetensors, GGUF, .npy
+ *   threads.h     pool, reading ahead         compress.h    files and directories to snapshots
+ *   files.h       outputs, trees              restore.h     back again; tests
+ *   options.h     what is asked for           inspect.h     lists, single tensors
+ * This file reads the command line and goes through the files.
+ */
+#ifndef _FILE_OFFSET_BITS
+#define _FILE_OFFSET_BITS 64
+#endif
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+#if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE
+#endif
+
+#define LMC_IMPLEMENTATION
+#include "../lmc.h"
+
+#include "inspect.h"
+#include "help.h"
+
+#define MAX_THREADS 1024
+
+static int fail_usage(const char *format, const char *what)
+{
+    say(NULL, format, what);
+    fputs("See 'lmc help'.\n", stderr);
+    return CODE_USAGE;
+}
+
+/* -- command line: options are taken out of argv, the other arguments stay in order -- */
+
+struct arguments {
+    int argc, at, n_files;
+    char **argv;
+    int only_files; /* after "--" */
+    int done;       /* help or version was printed */
+};
+
+/* The value of an option: what follows in the same argument, or the next argument. */
+static const char *take_value(struct arguments *a, const char *rest)
+{
+    if (*rest)
+        return rest;
+    return a->at + 1 < a->argc ? a->argv[++a->at] : NULL;
+}
+
+static int set_threads(struct options *o, const char *text)
+{
+    char *end;
+    errno = 0;
+    o->n_threads = text ? strtol(text, &end, 10) : -1;
+    if (!text || end == text || *end || errno || o->n_threads < 0 || o->n_threads > MAX_THREADS)
+        return fail_usage("-T wants a number of threads from 0 to 1024%s", "");
+    return CODE_OK;
+}
+
+static int set_output(struct options *o, const char *text)
+{
+    if (!text || !*text)
+        return fail_usage("-o wants the name of the output%s", "");
+    o->output = text;
+    return CODE_OK;
+}
+
+static int set_dtype(struct options *o, const char *name)
+{
+    if (!name || lmc_find_dtype(name) == LMC_AUTO)
+        return fail_usage("--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, F64, C64, I16, U16, I32, U32, "
+                          "I64, U64 or another dtype of safetensors%s", "");
+    o->dtype = lmc_find_dtype(name);
+    return CODE_OK;
+}
+
+/* Options of one letter; 0 if there is no such option. */
+static int set_letter(struct options *o, char letter)
+{
+    switch (letter) {
+    case 'z': o->verb = VERB_COMPRESS; return 1;
+    case 'd': o->verb = VERB_RESTORE; return 1;
+    case 't': o->verb = VERB_TEST; return 1;
+    case 'l': o->verb = VERB_LIST; return 1;
+    case 'c': o->to_stdout = 1; return 1;
+    case 'f': o->force = 1; return 1;
+    case 'k': o->remove_source = 0; return 1;
+    case 'r': o->recursive = 1; return 1;
+    case 'q': o->verbosity = 0; return 1;
+    case 'v': o->verbosity = o->verbosity < 2 ? 2 : o->verbosity + 1; return 1;
+    default: return 0;
+    }
+}
+
+static int print_version(struct arguments *a)
+{
+    a->done = 1;
+    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR, lmc_tier_name(lmc_get_tier()));
+    return CODE_OK;
+}
+
+static int print_first_help(struct arguments *a)
+{
+    a->done = 1;
+    return print_help("");
+}
+
+/* "-dcf", "-T4", "-oOUT", "-o OUT". */
+static int parse_letters(struct options *o, struct arguments *a, const char *letters)
+{
+    for (; *letters; letters++) {
+        if (*letters == 'T')
+            return set_threads(o, take_value(a, letters + 1));
+        if (*letters == 'o')
+            return set_output(o, take_value(a, letters + 1));
+        if (*letters == 'V')
+            return print_version(a);
+        if (*letters == 'h')
+            return print_first_help(a);
+        if (*letters >= '0' && *letters <= '9')
+            return fail_usage("there are no levels such as '-%s': one fits all", letters);
+        if (!set_letter(o, *letters)) {
+            char name[2] = {*letters, 0};
+            return fail_usage("there is no option '-%s'", name);
+        }
+    }
+    return CODE_OK;
+}
+
+/* What follows '=' in a long option, or the next argument. */
+static const char *take_long_value(struct arguments *a, const char *word, const char *name)
+{
+    size_t size = strlen(name);
+    return word[size] == '=' ? word + size + 1 : take_value(a, "");
+}
+
+static int is_long(const char *word, const char *name)
+{
+    size_t size = strlen(name);
+    return strncmp(word, name, size) == 0 && (word[size] == 0 || word[size] == '=');
+}
+
+static int parse_word(struct options *o, struct arguments *a, const char *word)
+{
+    static const struct { const char *name; char letter; } letters[] = {
+        {"compress", 'z'}, {"decompress", 'd'}, {"uncompress", 'd'}, {"test", 't'}, {"list", 'l'}, {"stdout", 'c'},
+        {"force", 'f'}, {"keep", 'k'}, {"recursive", 'r'}, {"quiet", 'q'}, {"verbose", 'v'}};
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (strcmp(word, letters[i].name) == 0)
+            return set_letter(o, letters[i].letter) ? CODE_OK : CODE_USAGE;
+    if (is_long(word, "threads"))
+        return set_threads(o, take_long_value(a, word, "threads"));
+    if (is_long(word, "output"))
+        return set_output(o, take_long_value(a, word, "output"));
+    if (is_long(word, "dtype"))
+        return set_dtype(o, take_long_value(a, word, "dtype"));
+    if (is_long(word, "file")) {
+        o->file = take_long_value(a, word, "file");
+        return o->file ? CODE_OK : fail_usage("--file wants the path of a file in the snapshot%s", "");
+    }
+    if (strcmp(word, "version") == 0)
+        return print_version(a);
+    if (strcmp(word, "help") == 0)
+        return print_first_help(a);
+    if (strcmp(word, "rm") == 0)
+        o->remove_source = 1;
+    else if (strcmp(word, "json") == 0)
+        o->json = 1;
+    else if (strcmp(word, "npy") == 0)
+        o->npy = 1;
+    else if (strcmp(word, "opaque") == 0)
+        o->opaque = 1;
+    else if (strcmp(word, "progress") == 0)
+        o->progress = 1;
+    else if (strcmp(word, "no-progress") == 0)
+        o->progress = 0;
+    else
+        return fail_usage("there is no option '--%s'", word);
+    return CODE_OK;
+}
+
+static int parse_arguments(struct options *o, struct arguments *a)
+{
+    for (; a->at < a->argc && !a->done; a->at++) {
+        char *text = a->argv[a->at];
+        int code = CODE_OK;
+        if (a->only_files || text[0] != '-' || text[1] == 0)
+            a->argv[a->n_files++] = text;
+        else if (strcmp(text, "--") == 0)
+            a->only_files = 1;
+        else if (text[1] == '-')
+            code = parse_word(o, a, text + 2);
+        else
+            code = parse_letters(o, a, text + 1);
+        if (code != CODE_OK)
+            return code;
+    }
+    return CODE_OK;
+}
+
+/* Combinations that make no sense, or that would lose something. */
+static int check_options(const struct options *o, const struct arguments *a)
+{
+    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE;
+    if (o->output && a->n_files > 1 && o->verb != VERB_CAT)
+        return fail_usage("-o takes one output, and there are several inputs%s", "");
+    if (o->output && o->recursive)
+        return fail_usage("-o and -r exclude each other%s", "");
+    if (o->output && o->to_stdout && !is_dash(o->output))
+        return fail_usage("-o and -c exclude each other%s", "");
+    if (o->opaque && o->dtype != LMC_AUTO)
+        return fail_usage("--opaque and --dtype exclude each other%s", "");
+    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS)
+        return fail_usage("--opaque and --dtype are for compressing%s", "");
+    if ((o->npy || o->file) && o->verb != VERB_CAT)
+        return fail_usage("--npy and --file are for 'lmc cat'%s", "");
+    if (o->json && o->verb != VERB_LIST)
+        return fail_usage("--json is for -l%s", "");
+    if (o->remove_source && !writes)
+        return fail_usage("--rm is for compressing and restoring%s", "");
+    if (o->remove_source && (o->to_stdout || (o->output && is_dash(o->output))))
+        return fail_usage("--rm needs an output file that can be read back%s", "");
+    for (int i = 0; i < a->n_files && o->remove_source; i++)
+        if (is_dash(a->argv[i]))
+            return fail_usage("--rm cannot remove standard input%s", "");
+    return CODE_OK;
+}
+
+/* -- files -- */
+
+static int process_file(const char *path, const struct options *o)
+{
+    switch (o->verb) {
+    case VERB_RESTORE: return restore_file(path, o);
+    case VERB_TEST: return test_file(path, o);
+    case VERB_LIST: return list_file(path, o);
+    case VERB_COMPRESS: case VERB_CAT: break;
+    }
+    return compress_file(path, o);
+}
+
+/* Each file below path on its own; when compressing, those that are not compressed yet, else the others. */
+static int process_tree(const char *path, const struct options *o)
+{
+    struct listing l;
+    int code = list_tree(&l, path);
+    for (size_t i = 0; i < l.n; i++)
+        if (!l.entries[i].is_directory && has_suffix(l.entries[i].path) == (o->verb != VERB_COMPRESS)) {
+            char *full = join_path(path, l.entries[i].path);
+            code = worse(code, process_file(full, o));
+            free(full);
+        }
+    free_listing(&l);
+    return code;
+}
+
+static int process_path(const char *path, const struct options *o)
+{
+    struct stat st;
+    if (!is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        if (o->recursive)
+            return process_tree(path, o);
+        if (o->verb == VERB_COMPRESS)
+            return compress_directory(path, o);
+    }
+    return process_file(path, o);
+}
+
+static int process_all(const struct options *o, const struct arguments *a)
+{
+    int code = CODE_OK;
+    if (o->verb == VERB_CAT) {
+        if (a->n_files < 1 || a->n_files > 2)
+            return fail_usage("usage: lmc cat FILE.lmc [TENSOR[SLICE]]%s", "");
+        return cat_tensor(a->argv[0], a->n_files == 2 ? a->argv[1] : NULL, o);
+    }
+    if (a->n_files == 0)
+        return process_path("-", o);
+    for (int i = 0; i < a->n_files; i++)
+        code = worse(code, process_path(a->argv[i], o));
+    return code;
+}
+
+/* -- the process -- */
+
+/* The lowest descriptors must not become files of ours: messages would go into them. */
+static void occupy_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+static unsigned count_threads(const struct options *o)
+{
+    long n = o->n_threads ? o->n_threads : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
+}
+
+/* What the name of the program and its first argument say. */
+static void set_defaults(struct options *o, struct arguments *a)
+{
+    const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
+    memset(o, 0, sizeof *o);
+    o->progress = -1;
+    o->verbosity = 1;
+    a->at = 1;
+    if (strcmp(name, "unlmc") == 0)
+        o->verb = VERB_RESTORE;
+    if (strcmp(name, "lmccat") == 0) {
+        o->verb = VERB_RESTORE;
+        o->to_stdout = 1;
+    }
+    if (a->argc > 1 && strcmp(a->argv[1], "cat") == 0) {
+        o->verb = VERB_CAT;
+        a->at = 2;
+    }
+}
+
+/* Results that went to standard output through stdio or directly: an error may show up only now. */
+static int close_standard_output(int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CODE_OK)
+        return fail_errno("(standard output)", errno, "cannot write");
+    return code;
+}
+
+static int run(struct options *o, struct arguments *a)
+{
+    int code;
+    umask_of_process = umask(0);
+    umask(umask_of_process);
+    watch_signals();
+    progress.wanted = o->progress < 0 ? o->verbosity > 0 && isatty(STDERR_FILENO) : o->progress;
+    o->parallel.n_workers = pool_open(&o->pool, count_threads(o));
+    o->parallel.run = pool_run;
+    o->parallel.user = &o->pool;
+    code = process_all(o, a);
+    progress_clear();
+    pool_close(&o->pool);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct arguments a;
+    int code;
+    occupy_standard_descriptors();
+    memset(&a, 0, sizeof a);
+    a.argc = argc;
+    a.argv = argv;
+    set_defaults(&o, &a);
+    if (argc > 1 && strcmp(argv[1], "help") == 0)
+        return close_standard_output(print_help(argc > 2 ? argv[2] : ""));
+    code = parse_arguments(&o, &a);
+    if (code == CODE_OK && !a.done)
+        code = check_options(&o, &a);
+    if (code == CODE_OK && !a.done)
+        code = run(&o, &a);
+    return close_standard_output(code);
+}

@@ -1,0 +1,48 @@
+/* options.h - what the command line asks for
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_OPTIONS_H
+#define LMC_OPTIONS_H
+
+#include "threads.h"
+
+enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT };
+
+struct options {
+    enum verb verb;
+    int to_stdout, force, remove_source, recursive, json, npy, opaque;
+    int verbosity;            /* 0 quiet, 1 default, 2 and more verbose */
+    const char *output;       /* -o; NULL */
+    enum lmc_dtype dtype;     /* --dtype; LMC_AUTO: look into the file */
+    const char *file;         /* --file; NULL */
+    long n_threads;           /* 0: one for each core */
+    int progress;             /* -1: if standard error is a terminal */
+    struct pool pool;
+    lmc_parallel parallel;
+};
+
+#define SUFFIX ".lmc"
+
+static int has_suffix(const char *path)
+{
+    size_t size = strlen(path);
+    return size > strlen(SUFFIX) && strcmp(path + size - strlen(SUFFIX), SUFFIX) == 0 && path[size - strlen(SUFFIX) - 1] != '/';
+}
+
+static int is_dash(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+/* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s" */
+static void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_t to, uint64_t plain, double start)
+{
+    double seconds = now() - start;
+    uint64_t packed = from == plain ? to : from;
+    if (o->verbosity < 2)
+        return;
+    say(name, "%llu -> %llu bytes (%.2f %%), %.0f MB/s", (unsigned long long)from, (unsigned long long)to,
+        plain ? 100.0 * (double)packed / (double)plain : 100.0, (double)plain / 1e6 / (seconds + 1e-9));
+}
+
+#endif

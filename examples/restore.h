@@ -1,0 +1,511 @@
+/* restore.h - snapshots to files and directories, and tests of them
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_RESTORE_H
+#define LMC_RESTORE_H
+
+#include "compress.h"
+
+/* As lmc_stream asks; user: a source. */
+static int read_stream(void *user, void *dst, size_t size, size_t *got)
+{
+    struct source *s = (struct source *)user;
+    const unsigned char *data;
+    size_t part = queue_peek(&s->queue, &data);
+    if (part == 0) {
+        *got = 0;
+        return s->queue.error != 0;
+    }
+    if (part > size)
+        part = size;
+    memcpy(dst, data, part);
+    queue_skip(&s->queue, part);
+    progress_add(part);
+    *got = part;
+    return 0;
+}
+
+/* What was restored, for --rm to read it again. */
+struct record {
+    char *path;
+    uint64_t size;
+    uint32_t crc;
+};
+
+struct restore {
+    const struct options *o;
+    const char *input;
+    const struct stat *input_stat;
+    char *target;          /* NULL: standard output */
+    int is_tree, started;
+    struct output out;     /* not of a tree */
+    struct attributes attributes;
+    /* of a tree */
+    const char *root;      /* temporary directory, registered */
+    int is_empty;          /* the root itself is all there is */
+    char *path;            /* of the file in work */
+    int fd;
+    struct queue queue;
+    struct record *records;
+    size_t n_records, room;
+    uint64_t total;
+    int code;              /* what a callback has reported */
+};
+
+static int stop_restore(struct restore *r, int code)
+{
+    r->code = code;
+    return code != CODE_OK;
+}
+
+/* -- trees: restored below a temporary directory beside the target -- */
+
+/* Whether path lies below directory; links resolved. */
+static int lies_within(const char *path, const char *directory)
+{
+    char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
+    size_t size = outer ? strlen(outer) : 0;
+    int result = inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
+    free(inner);
+    free(outer);
+    return result;
+}
+
+static int check_target(const struct restore *r)
+{
+    struct stat st;
+    if (lstat(r->target, &st) != 0)
+        return errno == ENOENT ? CODE_OK : fail_errno(r->target, errno, "cannot look at it");
+    if (!S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, r->target, "exists already and is no directory; name another one with -o");
+    if (!r->o->force)
+        return fail(CODE_ERROR, r->target, "exists already; use -f to replace it, or name another directory with -o");
+    if (!is_dash(r->input) && lies_within(r->input, r->target))
+        return fail(CODE_ERROR, r->target, "holds the snapshot itself and cannot be replaced; name another directory with -o");
+    return CODE_OK;
+}
+
+static int begin_tree(struct restore *r)
+{
+    int code, error = 0;
+    char *name;
+    if (!r->target)
+        return fail(CODE_ERROR, r->input, "holds a directory, which cannot go to standard output; name a directory with -o");
+    code = check_target(r);
+    if (code != CODE_OK)
+        return code;
+    name = temporary_name_beside(r->target);
+    pthread_mutex_lock(&temporary.lock);
+    if (mkdtemp(name))
+        register_temporary(name);
+    else
+        error = errno;
+    pthread_mutex_unlock(&temporary.lock);
+    if (error) {
+        free(name);
+        return fail_errno(r->target, error, "cannot create a directory beside it");
+    }
+    r->root = name;
+    return CODE_OK;
+}
+
+/* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */
+static int make_parents(char *path, size_t root_size)
+{
+    for (char *slash = strchr(path + root_size + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        int result;
+        *slash = 0;
+        result = mkdir(path, 0777);
+        *slash = '/';
+        if (result != 0 && errno != EEXIST)
+            return errno;
+    }
+    return 0;
+}
+
+/* The temporary directory is new, private and without links: what the library has checked of a path is enough. */
+static int begin_tree_file(struct restore *r, const lmc_file *file)
+{
+    int error;
+    r->path = join_path(r->root, file->path);
+    pthread_mutex_lock(&temporary.lock);
+    error = *file->path ? make_parents(r->path, strlen(r->root)) : 0;
+    if (!error && file->kind == LMC_FILE_DIRECTORY) {
+        if (mkdir(r->path, 0777) != 0 && errno != EEXIST)
+            error = errno;
+    } else if (!error) {
+        r->fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        error = r->fd < 0 ? errno : 0;
+    }
+    pthread_mutex_unlock(&temporary.lock);
+    if (error)
+        return fail_errno(file->path, error, "cannot create it");
+    if (r->fd >= 0)
+        queue_open(&r->queue, r->fd);
+    return CODE_OK;
+}
+
+static int end_tree_file(struct restore *r, const lmc_file *file)
+{
+    struct attributes a = attributes_of_file(file);
+    int error = 0, is_file = r->fd >= 0;
+    if (is_file)
+        error = queue_flush(&r->queue);
+    else
+        r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    if (is_file)
+        queue_close(&r->queue, 0);
+    if (!error && (is_file || a.has_mode)) /* a directory without a mode keeps that of the umask */
+        error = r->fd < 0 ? errno : set_attributes(r->fd, &a);
+    if (!error && r->fd >= 0 && fsync(r->fd) != 0 && errno != EINVAL)
+        error = errno;
+    if (r->fd >= 0 && close(r->fd) != 0 && !error)
+        error = errno;
+    r->fd = -1;
+    free(r->path);
+    r->path = NULL;
+    return error ? fail_errno(file->path, error, "cannot write it") : CODE_OK;
+}
+
+/* Puts the tree where nothing is; 0 or errno. An empty directory claims the name, which rename then replaces. */
+static int move_tree(const char *from, const char *to)
+{
+    if (mkdir(to, 0700) != 0)
+        return errno;
+    if (rename(from, to) != 0) {
+        int error = errno;
+        rmdir(to);
+        return error;
+    }
+    return 0;
+}
+
+/* Puts the tree where another one is. That one steps aside first, comes back if anything fails, and is left under the
+ * temporary name for the caller to remove. Called with the lock of the temporary name; owns aside. */
+static int exchange_trees(const char *from, const char *to, char *aside)
+{
+    int error = 0;
+    if (!mkdtemp(aside)) {
+        error = errno;
+    } else if (rename(to, aside) != 0) {
+        error = errno;
+        rmdir(aside);
+    } else if (rename(from, to) != 0) {
+        error = errno;
+        if (rename(aside, to) != 0)
+            say(to, "could not be put back; it is kept as %s", aside);
+    } else {
+        register_temporary(aside);
+        return 0;
+    }
+    free(aside);
+    return error;
+}
+
+/* 0 or errno. */
+static int publish_tree(struct restore *r)
+{
+    struct stat st;
+    char *aside = temporary_name_beside(r->target);
+    int error;
+    pthread_mutex_lock(&temporary.lock);
+    if (r->o->force && lstat(r->target, &st) == 0) {
+        error = exchange_trees(r->root, r->target, aside);
+    } else {
+        free(aside);
+        error = move_tree(r->root, r->target);
+        if (!error)
+            register_temporary(NULL);
+    }
+    pthread_mutex_unlock(&temporary.lock);
+    return error ? error : sync_directory_of(r->target);
+}
+
+static int commit_tree(struct restore *r)
+{
+    int code, error = sync_directories(r->root);
+    /* mkdtemp made it private; now everything is in place. An empty root has got a mode of its own. */
+    if (!error && !r->is_empty && chmod(r->root, 0777 & ~umask_of_process) != 0)
+        error = errno;
+    if (!error)
+        error = publish_tree(r);
+    if (error == EEXIST)
+        code = fail(CODE_ERROR, r->target, "exists already; use -f to replace it");
+    else
+        code = error ? fail_errno(r->target, error, "cannot put the restored directory there") : CODE_OK;
+    remove_temporary(); /* what was replaced, or after an error what was restored */
+    return code;
+}
+
+/* -- callbacks of lmc_restore_snapshot -- */
+
+static int restore_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct restore *r = (struct restore *)user;
+    int code = CODE_OK;
+    if (number == 0) {
+        /* a lone file has no path of its own: the snapshot's name is its name */
+        r->is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
+        r->is_tree = *file->path != 0 || r->is_empty;
+        code = r->is_tree ? begin_tree(r) : open_output(&r->out, r->target, r->input_stat, r->o->force);
+        r->started = code == CODE_OK;
+    }
+    if (code == CODE_OK && r->is_tree)
+        code = begin_tree_file(r, file);
+    return stop_restore(r, code);
+}
+
+static int restore_bytes(void *user, const void *data, size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    int error;
+    r->total += size;
+    if (!r->is_tree) {
+        error = write_output(&r->out, data, size);
+        return error ? stop_restore(r, fail_output(&r->out, error)) : 0;
+    }
+    error = queue_append(&r->queue, data, size);
+    return error ? stop_restore(r, fail_errno(r->path + strlen(r->root) + 1, error, "cannot write it")) : 0;
+}
+
+static void add_record(struct restore *r, const lmc_file *file)
+{
+    struct record *record;
+    if (file->kind != LMC_FILE_REGULAR)
+        return;
+    if (r->n_records == r->room) {
+        r->room = r->room * 2 + 16;
+        r->records = (struct record *)resize(r->records, r->room, sizeof *r->records);
+    }
+    record = &r->records[r->n_records++];
+    record->path = copy_string(file->path, strlen(file->path));
+    record->size = file->size;
+    record->crc = file->crc;
+}
+
+static int restore_end(void *user, const lmc_file *file, size_t number)
+{
+    struct restore *r = (struct restore *)user;
+    (void)number;
+    if (r->o->remove_source)
+        add_record(r, file);
+    if (r->is_tree)
+        return stop_restore(r, end_tree_file(r, file));
+    r->attributes = attributes_of_file(file);
+    return 0;
+}
+
+/* -- --rm: the snapshot goes when the restored files were read again -- */
+
+static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
+{
+    char *path = join_path(root, record->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0, code = CODE_OK;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    size_t got = BUFFER_SIZE;
+#ifdef POSIX_FADV_DONTNEED
+    if (fd >= 0)
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+    while (!error && got == BUFFER_SIZE) {
+        error = read_full(fd, buffer, BUFFER_SIZE, &got);
+        crc = lmc_crc32c(crc, buffer, got);
+        size += got;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (error)
+        code = fail_errno(path, error, "cannot be read again, so nothing was removed");
+    else if (size != record->size || crc != record->crc)
+        code = fail(CODE_ERROR, path, "does not read back as it was written; nothing was removed");
+    free(path);
+    return code;
+}
+
+static int remove_snapshot(const struct restore *r)
+{
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    int code = CODE_OK;
+    for (size_t i = 0; i < r->n_records && code == CODE_OK; i++)
+        code = verify_record(r->target, &r->records[i], buffer);
+    free(buffer);
+    if (code == CODE_OK && unlink(r->input) != 0)
+        code = fail_errno(r->input, errno, "cannot remove it");
+    return code;
+}
+
+/* -- the verb -- */
+
+/* Where path is restored to; NULL: to standard output. *code: what was reported. */
+static char *name_target(const char *path, const struct options *o, int *code)
+{
+    const char *name = o->output ? o->output : path;
+    size_t size = strlen(name);
+    *code = CODE_OK;
+    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path))
+        return NULL;
+    if (o->output) {
+        while (size > 1 && name[size - 1] == '/')
+            size--;
+        return copy_string(name, size);
+    }
+    if (!has_suffix(path)) {
+        *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
+        return NULL;
+    }
+    return copy_string(path, size - strlen(SUFFIX));
+}
+
+/* What the snapshot does not say, because its source was a pipe, is taken from the snapshot's own file. */
+static void complete_attributes(struct attributes *a, const struct stat *input)
+{
+    struct attributes own;
+    if (!input)
+        return;
+    own = attributes_of_stat(input);
+    if (a->has_mode)
+        own.mode = a->mode;
+    if (a->has_mtime)
+        own.mtime = a->mtime;
+    *a = own;
+}
+
+/* Restores the stream; what is open afterwards is to be committed or discarded. */
+static int run_restore(struct restore *r, struct source *s)
+{
+    lmc_restore_options options;
+    lmc_stream stream;
+    enum lmc_status status;
+    memset(&options, 0, sizeof options);
+    options.parallel = &r->o->parallel;
+    options.user = r;
+    options.begin_file = restore_begin;
+    options.write = restore_bytes;
+    options.end_file = restore_end;
+    stream.read = read_stream;
+    stream.user = s;
+    status = lmc_restore_snapshot(&stream, &options, NULL);
+    if (r->code != CODE_OK)
+        return r->code;
+    if (s->queue.error)
+        return fail_errno(s->name, s->queue.error, "cannot read it");
+    return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
+}
+
+static int finish_restore(struct restore *r, int code)
+{
+    if (r->fd >= 0) { /* stopped within a file of a tree */
+        queue_close(&r->queue, 1);
+        close(r->fd);
+    }
+    free(r->path);
+    if (!r->started)
+        return code;
+    if (code == CODE_OK && r->is_tree)
+        return commit_tree(r);
+    if (code == CODE_OK) {
+        complete_attributes(&r->attributes, r->input_stat);
+        return commit_output(&r->out, &r->attributes);
+    }
+    if (r->is_tree)
+        remove_temporary();
+    else
+        discard_output(&r->out);
+    return code;
+}
+
+static int open_snapshot_source(struct source *s, const char *path, const struct options *o)
+{
+    int code;
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force) {
+        memset(s, 0, sizeof *s);
+        s->fd = -1;
+        queue_open(&s->queue, s->fd);
+        return fail(CODE_ERROR, NULL, "standard input is a terminal; name a file, or see 'lmc help'");
+    }
+    code = open_source(s, path);
+    if (code == CODE_OK && S_ISDIR(s->st.st_mode))
+        code = fail(CODE_ERROR, path, "is a directory; name a file, or use -r for all " SUFFIX " files below it");
+    return code;
+}
+
+static int restore_file(const char *path, const struct options *o)
+{
+    struct restore r;
+    struct source s;
+    double start = now();
+    int code;
+    memset(&r, 0, sizeof r);
+    r.o = o;
+    r.input = path;
+    r.fd = -1;
+    code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK)
+        r.target = name_target(path, o, &code);
+    if (code == CODE_OK) {
+        if (S_ISREG(s.st.st_mode))
+            r.input_stat = &s.st;
+        progress_start(s.name, s.size);
+        code = finish_restore(&r, run_restore(&r, &s));
+        progress_clear();
+    }
+    if (code == CODE_OK)
+        say_sizes(o, s.name, progress.done, r.total, r.total, start);
+    close_source(&s);
+    if (code == CODE_OK && o->remove_source)
+        code = remove_snapshot(&r);
+    for (size_t i = 0; i < r.n_records; i++)
+        free(r.records[i].path);
+    free(r.records);
+    free(r.target);
+    return code;
+}
+
+/* -- test -- */
+
+struct tally {
+    uint64_t n_files, size;
+};
+
+static int count_file(void *user, const lmc_file *file, size_t number)
+{
+    struct tally *tally = (struct tally *)user;
+    (void)number;
+    tally->n_files++;
+    tally->size += file->size;
+    return 0;
+}
+
+static int test_file(const char *path, const struct options *o)
+{
+    struct source s;
+    struct tally tally = {0, 0};
+    lmc_restore_options options;
+    lmc_stream stream;
+    double start = now();
+    int code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        memset(&options, 0, sizeof options);
+        options.parallel = &o->parallel;
+        options.user = &tally;
+        options.end_file = count_file;
+        stream.read = read_stream;
+        stream.user = &s;
+        progress_start(s.name, s.size);
+        status = lmc_restore_snapshot(&stream, &options, NULL);
+        progress_clear();
+        if (s.queue.error)
+            code = fail_errno(s.name, s.queue.error, "cannot read it");
+        else if (status != LMC_OK)
+            code = fail_status(s.name, status);
+    }
+    if (code == CODE_OK && o->verbosity >= 2)
+        say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files, tally.n_files == 1 ? "" : "s",
+            (unsigned long long)tally.size, (double)tally.size / 1e6 / (now() - start + 1e-9));
+    close_source(&s);
+    return code;
+}
+
+#endif
