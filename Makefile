@@ -1,0 +1,72 @@
+# LMC. Targets:
+#   make              build/lmc, the command (needs a C compiler and jansson)
+#   make demo         install what is missing, then compress, list, verify and restore a sample
+#   make test         install what is missing, then run the tests
+#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64
+#   make test-long    large files and many random damages; takes its time
+#   make bench        measure, and write bench/REPORT.md
+#   make install      the command, its manual page and lmc.h below PREFIX
+#   make clean
+
+CC ?= cc
+CFLAGS ?= -O2
+PREFIX ?= /usr/local
+WARNINGS = -Wall -Wextra -Wpedantic
+CROSS = s390x aarch64 arm riscv64
+SUITES = kernels block tensor snapshot corrupt
+
+all: build/lmc
+
+build/lmc: examples/lmc.c $(wildcard examples/*.h) lmc.h
+	@mkdir -p build
+	@echo '#include <jansson.h>' | $(CC) $(CPPFLAGS) -E - >/dev/null 2>&1 || \
+	    { echo "jansson.h is missing: apt-get install libjansson-dev (Debian, Ubuntu), jansson-devel (Fedora), jansson (Homebrew)"; exit 1; }
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) examples/lmc.c -o $@ $(LDFLAGS) -ljansson -pthread
+
+build/bench: bench/bench.c tests/t_data.h lmc.h
+	@mkdir -p build
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/bench.c -o $@ $(LDFLAGS) -lm
+
+# Steps that install come first, so these targets build in a make of their own.
+demo:
+	tests/install build
+	$(MAKE) build/lmc
+	rm -rf build/demo
+	mkdir -p build/demo
+	build/lmc -f -o build/demo/sample.lmc examples/data
+	build/lmc -l build/demo/sample.lmc
+	build/lmc -t build/demo/sample.lmc
+	build/lmc -d -o build/demo/restored build/demo/sample.lmc
+	diff -r examples/data build/demo/restored
+	@du -sb examples/data build/demo/sample.lmc | awk '{print $$1 " bytes: " $$2}'
+	@echo "restored, byte for byte"
+
+test:
+	tests/install test
+	$(MAKE) build/lmc
+	tests/run
+
+test-cross:
+	tests/install cross
+	tests/run $(foreach build,$(CROSS),$(SUITES:%=$(build):%))
+
+test-long:
+	tests/install test
+	$(MAKE) build/lmc
+	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long command--long
+
+bench:
+	tests/install bench
+	$(MAKE) build/lmc build/bench
+	bench/run
+
+install: build/lmc
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 lmc.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 examples/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+
+clean:
+	rm -rf build
+
+.PHONY: all demo test test-cross test-long bench install clean

@@ -1,0 +1,77 @@
+/* Prints one line for each of many encodings of fixed data: its size and SHA-256. tests/run compares the output across
+ * compilers, word sizes, byte orders, tiers and thread counts. Not kept: compressed bytes may change with the version.
+ *   digest [WORKERS]   encode with that many threads (default: none)
+ *   digest --tiers     the tiers of this build on this machine, one per line */
+#include "t_io.h"
+
+static void show(const char *what, const uint8_t *data, size_t size)
+{
+    t_sha sha;
+    uint8_t digest[32];
+    int i;
+    t_sha_begin(&sha);
+    t_sha_add(&sha, data, size);
+    t_sha_end(&sha, digest);
+    printf("%-32s %8lu ", what, (unsigned long)size);
+    for (i = 0; i < 32; i++) printf("%02x", digest[i]);
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t counts[] = {1, 3, 100, 257, 4096, 16385, 65536, 150000};
+    static t_model model;
+    static const uint64_t shape[2] = {300, 100};
+    unsigned workers = 0;
+    lmc_parallel parallel;
+    lmc_writer_options options;
+    lmc_tensor tensors[2];
+    t_memory out;
+    int dtype, kind;
+    size_t i, size = 1200000;
+    uint8_t *src = (uint8_t *)malloc(size), *enc = (uint8_t *)malloc(2 * size), *ws;
+
+    t_begin(argc, argv);
+    if (argc > 1) workers = (unsigned)atoi(argv[1]);
+    if (src == NULL || enc == NULL || workers > 16) return 1;
+    parallel = t_parallel(&workers);
+    for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+        for (kind = 0; kind < T_KINDS; kind++)
+            for (i = 0; i < sizeof counts / sizeof *counts; i++) {
+                char name[80];
+                size_t enc_size = 0, ws_size;
+                lmc_tensor_options tensor_options;
+                memset(&tensor_options, 0, sizeof tensor_options);
+                tensor_options.dtype = (enum lmc_dtype)dtype;
+                tensor_options.log2_block = i % 2 ? 14 : 0;
+                tensor_options.parallel = workers ? &parallel : NULL;
+                ws_size = lmc_tensor_workspace_size(&tensor_options);
+                if (counts[i] > 4096 && dtype != LMC_AUTO && dtype != LMC_BF16 && dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8) continue;
+                if (counts[i] > 16385 && (kind + dtype) % 3 != 0) continue;
+                ws = (uint8_t *)malloc(ws_size);
+                if (ws == NULL) return 1;
+                size = counts[i] * lmc_dtype_width(tensor_options.dtype);
+                t_fill(src, size, (enum t_kind)kind, tensor_options.dtype, i);
+                if (lmc_encode_tensor(enc, 2 * size + 100, &enc_size, src, size, &tensor_options, ws, ws_size) != LMC_OK) return 1;
+                sprintf(name, "%s %s %lu", lmc_dtype_name(tensor_options.dtype), t_kind_names[kind], (unsigned long)counts[i]);
+                show(name, enc, enc_size);
+                free(ws);
+            }
+    memset(&options, 0, sizeof options);
+    memset(&out, 0, sizeof out);
+    options.parallel = workers ? &parallel : NULL;
+    t_fill(src, 300000, T_PICKLE, LMC_U8, 3);
+    t_fill(src + 1000, 60000, T_GAUSS, LMC_BF16, 3);
+    t_fill(src + 70000, 120000, T_GAUSS, LMC_F32, 3);
+    tensors[0] = t_tensor("bf16", "BF16", 2, shape, 1000, 60000);
+    tensors[1] = t_tensor("f32", "F32", 2, shape, 70000, 120000);
+    t_add_file(&model, "tensors", src, 300000)->file.tensors = tensors;
+    model.files[0].file.n_tensors = 2;
+    t_add_file(&model, "pipe", src, 250000)->file.size = LMC_UNKNOWN_SIZE;
+    if (t_write_model(&model, &out, &options, 999, NULL) != LMC_OK) return 1;
+    show("snapshot", out.data, out.size);
+    free(out.data);
+    free(src);
+    free(enc);
+    return 0;
+}

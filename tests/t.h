@@ -1,0 +1,167 @@
+/* t.h - what every test program shares: checks and counters, and buffers that end at a page no one may touch.
+ * It brings in the implementation of lmc.h, with an allocator that counts, fails on request and knows its sizes. */
+#ifndef T_H
+#define T_H
+
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#endif
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* -- allocation: alloc_user of the library's options is a t_heap, or NULL -- */
+
+typedef struct t_heap {
+    long calls;      /* that allocate or grow */
+    long fail_at;    /* the number of the call that fails; -1: none. All later ones work */
+    long live;       /* blocks not yet freed */
+    long wrong_size; /* calls whose old_size was not the size of the block */
+    size_t bytes, peak;
+} t_heap;
+
+static void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size)
+{
+    t_heap *heap = (t_heap *)user;
+    uint8_t *block = ptr ? (uint8_t *)ptr - 16 : NULL; /* 16 bytes before each block hold its size */
+    if (heap == NULL) {
+        if (new_size != 0) return realloc(ptr, new_size);
+        free(ptr);
+        return NULL;
+    }
+    if (block != NULL) {
+        size_t size;
+        memcpy(&size, block, sizeof size);
+        heap->wrong_size += size != old_size;
+        old_size = size;
+    } else {
+        heap->wrong_size += old_size != 0;
+        old_size = 0;
+    }
+    if (new_size == 0) {
+        heap->live -= ptr != NULL;
+        heap->bytes -= old_size;
+        free(block);
+        return NULL;
+    }
+    if (heap->calls++ == heap->fail_at || new_size > SIZE_MAX - 16) return NULL;
+    block = (uint8_t *)realloc(block, new_size + 16);
+    if (block == NULL) return NULL;
+    memcpy(block, &new_size, sizeof new_size);
+    heap->live += ptr == NULL;
+    heap->bytes += new_size - old_size;
+    if (heap->bytes > heap->peak) heap->peak = heap->bytes;
+    return block + 16;
+}
+
+#define LMC_REALLOC(user, ptr, old_size, new_size) t_realloc(user, ptr, old_size, new_size)
+#define LMC_IMPLEMENTATION
+#include "../lmc.h"
+
+#include "t_data.h"
+
+/* -- checks -- */
+
+static long t_passed, t_failed;
+static char t_about[240]; /* what is being tried: printed with a failure */
+static int t_quick;       /* LMC_TEST_QUICK: fewer cases, for emulators */
+static int t_long;        /* --long: more */
+
+static inline void t_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t_about, sizeof t_about, format, args);
+    va_end(args);
+}
+
+static inline int t_check(int ok, const char *what, const char *got, const char *file, int line)
+{
+    if (ok) {
+        t_passed++;
+    } else if (t_failed++ < 30) {
+        printf("%s:%d: FAILED %s%s%s [%s]\n", file, line, what, *got ? " gave " : "", got, t_about);
+        fflush(stdout);
+    }
+    return ok;
+}
+
+#define CHECK(condition) t_check((condition) ? 1 : 0, #condition, "", __FILE__, __LINE__)
+#define CHECK_STATUS(call, want) t_check_status(call, want, #call " == " #want, __FILE__, __LINE__)
+
+static inline int t_check_status(enum lmc_status got, enum lmc_status want, const char *what, const char *file, int line)
+{
+    return t_check(got == want, what, lmc_status_name(got), file, line);
+}
+
+/* First line of every main. The argument --tiers prints the tiers of this build on this machine and ends the program. */
+static inline void t_begin(int argc, char **argv)
+{
+    const char *tier = getenv("LMC_TEST_TIER"), *quick = getenv("LMC_TEST_QUICK");
+    int i;
+    if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
+        for (i = 0; i < 4; i++)
+            if (lmc_has_tier((enum lmc_tier)i)) printf("%s\n", lmc_tier_name((enum lmc_tier)i));
+        exit(0);
+    }
+    t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
+    t_quick = quick != NULL && *quick != '\0' && *quick != '0';
+    for (i = 0; tier != NULL && i < 4; i++)
+        if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {
+            lmc_limit_tier((enum lmc_tier)i);
+            CHECK(lmc_get_tier() == (enum lmc_tier)i);
+        }
+}
+
+/* Last line of every main. */
+static inline int t_end(void)
+{
+    printf("%ld passed, %ld failed\n", t_passed, t_failed);
+    return t_failed != 0 || t_passed == 0;
+}
+
+/* -- guarded buffers: the pages on both sides fault -- */
+
+typedef struct t_guard {
+    uint8_t *data;
+    size_t cap;
+} t_guard;
+
+static inline t_guard t_new_guard(size_t cap)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    t_guard guard;
+    guard.cap = (cap + page - 1) / page * page + page;
+    guard.data = (uint8_t *)mmap(NULL, guard.cap + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (guard.data == MAP_FAILED || mprotect(guard.data + page, guard.cap, PROT_READ | PROT_WRITE) != 0) {
+        perror("t_new_guard");
+        exit(1);
+    }
+    guard.data += page;
+    return guard;
+}
+
+/* size bytes that end where the guard begins: the byte after the last one faults, and any alignment comes up. */
+static inline uint8_t *t_tail(const t_guard *guard, size_t size)
+{
+    if (size > guard->cap) {
+        printf("t_tail: %lu bytes of %lu\n", (unsigned long)size, (unsigned long)guard->cap);
+        abort();
+    }
+    return guard->data + guard->cap - size;
+}
+
+static inline void *t_copy(const void *data, size_t size)
+{
+    void *copy = malloc(size ? size : 1);
+    if (copy == NULL) abort();
+    if (size) memcpy(copy, data, size);
+    return copy;
+}
+
+#endif

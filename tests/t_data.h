@@ -1,0 +1,197 @@
+/* t_data.h - bytes that look like what checkpoints hold, the same on every machine: integer arithmetic only.
+ * Used by the tests and the benchmark. */
+#ifndef T_DATA_H
+#define T_DATA_H
+
+#include "../lmc.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- a seeded generator (splitmix64) -- */
+
+static inline uint64_t t_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* 0 .. n - 1; the slight bias does not matter here */
+static inline size_t t_below(uint64_t *state, size_t n)
+{
+    return (size_t)(t_random(state) % n);
+}
+
+/* Normal to the eye: the sum of 12 uniform numbers, mean 0, standard deviation 2^32. */
+static inline int64_t t_gauss(uint64_t *state)
+{
+    int64_t sum = -6 * (INT64_C(1) << 32);
+    int i;
+    for (i = 0; i < 6; i++) {
+        uint64_t r = t_random(state);
+        sum += (int64_t)(r >> 32) + (int64_t)(r & 0xFFFFFFFFu);
+    }
+    return sum;
+}
+
+/* -- floats -- */
+
+/* The bits of v * 2^scale, rounded to nearest, as a float of that many exponent and mantissa bits; overflow saturates. */
+static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, unsigned mantissa_bits)
+{
+    uint64_t sign = v < 0, magnitude = v < 0 ? 0 - (uint64_t)v : (uint64_t)v, bits = 0;
+    int top = 63, shift, exponent, bias = (1 << (exponent_bits - 1)) - 1;
+    if (magnitude != 0) {
+        while (!(magnitude >> top)) top--;
+        exponent = top + scale + bias;
+        if (exponent < 1) exponent = 1; /* denormal: the hidden bit is missing, which the sum below gives by itself */
+        shift = exponent - bias - scale - (int)mantissa_bits; /* bits of magnitude below the mantissa's last */
+        if (shift > 63) magnitude = 0;
+        else if (shift > 0) magnitude = (magnitude + (UINT64_C(1) << (shift - 1))) >> shift;
+        else magnitude <<= -shift;
+        bits = ((uint64_t)(exponent - 1) << mantissa_bits) + magnitude; /* a carry or the hidden bit raises the exponent */
+        if (bits >> mantissa_bits >= (UINT64_C(1) << exponent_bits) - 1)
+            bits = (((UINT64_C(1) << exponent_bits) - 1) << mantissa_bits) - 1;
+    }
+    return bits | sign << (exponent_bits + mantissa_bits);
+}
+
+/* Exponent and mantissa bits of a dtype; 0 for integers. */
+static inline unsigned t_exponent_bits(enum lmc_dtype dtype)
+{
+    switch (dtype) {
+    case LMC_BF16: case LMC_F32: case LMC_C64: return 8;
+    case LMC_F64: return 11;
+    case LMC_F16: case LMC_F8_E5M2: case LMC_F8_E5M2FNUZ: return 5;
+    case LMC_F8_E4M3: case LMC_F8_E4M3FNUZ: return 4;
+    default: return 0;
+    }
+}
+
+/* -- distributions -- */
+
+enum t_kind {
+    T_GAUSS,    /* weights: N(0, 0.02) */
+    T_SPARSE,   /* 1.5 % of them, the rest zero */
+    T_SKEWED,   /* 3 % of them, the rest one value */
+    T_CONSTANT, /* one element, again and again */
+    T_ZERO,
+    T_RAMP,     /* 0, 1, 2, ...: every bit pattern of the narrow dtypes */
+    T_SPECIAL,  /* NaNs of every payload, infinities, both zeros, denormals */
+    T_RANDOM,
+    T_TEXT,
+    T_PICKLE,   /* opcodes, strings, integers and rows of floats at odd offsets */
+    T_KINDS
+};
+
+static const char *const t_kind_names[T_KINDS] = {"gauss", "sparse", "skewed", "constant", "zero",
+                                                  "ramp", "special", "random", "text", "pickle"};
+
+static inline uint64_t t_weight(uint64_t *state, enum lmc_dtype dtype)
+{
+    int64_t v = t_gauss(state);
+    unsigned e = t_exponent_bits(dtype), width = lmc_dtype_width(dtype);
+    if (e == 11) return t_float(v * 1311, -48, 11, 52) | (t_random(state) & 0xFFFF); /* 1311 / 2^16 = 0.02 */
+    if (e != 0 && width == 1) return t_float(v, -32, e, 7 - e); /* 8-bit weights are stored scaled to about 1 */
+    if (e != 0) return t_float(v * 1311, -48, e, 8 * width - 1 - e);
+    if (width == 1) v = v * 25 / (INT64_C(1) << 32); /* int8 */
+    else v >>= width == 2 ? 22 : width == 4 ? 12 : 0;
+    return (uint64_t)v;
+}
+
+static inline uint64_t t_special(uint64_t *state, enum lmc_dtype dtype)
+{
+    unsigned width = lmc_dtype_width(dtype), bits = 8 * width, e = t_exponent_bits(dtype);
+    unsigned mantissa = e ? bits - 1 - e : bits / 2;
+    uint64_t r = t_random(state), sign = (r & 1) << (bits - 1), low = (UINT64_C(1) << mantissa) - 1;
+    uint64_t top = (UINT64_C(1) << (bits - 1)) - 1; /* all but the sign */
+    switch ((r >> 1) % 6) {
+    case 0: return sign;                                       /* zeros */
+    case 1: return sign | (top & ~low);                        /* infinities */
+    case 2: return sign | (top & ~low) | ((r >> 8) & low);     /* NaNs */
+    case 3: return sign | ((r >> 8) & low);                    /* denormals */
+    case 4: return sign | top;
+    default: return sign | ((r >> 8) & top);
+    }
+}
+
+/* Fill size bytes with elements of dtype (LMC_AUTO: bytes); the last element may be cut. */
+static inline void t_fill(uint8_t *dst, size_t size, enum t_kind kind, enum lmc_dtype dtype, uint64_t seed)
+{
+    static const char *const words[] = {"the ", "weights ", "of ", "layer ", "a ", "checkpoint, ", "and ", "to ", "0.125 ",
+                                        "is ", "model.layers.", "in ", "that ", "bias\n", "for ", "{\"shape\": [4096]}, "};
+    unsigned width = lmc_dtype_width(dtype), k;
+    uint64_t state = seed * 2 + (uint64_t)kind * 1000003 + 1, fixed;
+    size_t i, n;
+
+    if (kind == T_TEXT) {
+        for (i = 0; i < size; i += n) {
+            const char *word = words[t_below(&state, 4) * t_below(&state, 6) % 16];
+            n = strlen(word) < size - i ? strlen(word) : size - i;
+            memcpy(dst + i, word, n);
+        }
+        return;
+    }
+    if (kind == T_PICKLE) {
+        for (i = 0; i < size; i += n) {
+            size_t part = 1 + t_below(&state, 997);
+            n = part < size - i ? part : size - i;
+            switch (t_below(&state, 4)) {
+            case 0: t_fill(dst + i, n, T_TEXT, LMC_U8, t_random(&state)); break;
+            case 1: t_fill(dst + i, n, T_GAUSS, LMC_F32, t_random(&state)); break;
+            case 2: t_fill(dst + i, n, T_RAMP, LMC_I32, t_random(&state)); break;
+            default: memset(dst + i, 'q' - (int)t_below(&state, 3), n); break;
+            }
+        }
+        return;
+    }
+    if (kind == T_ZERO) {
+        memset(dst, 0, size);
+        return;
+    }
+    fixed = t_weight(&state, dtype);
+    for (i = 0; i < size; i += width) {
+        uint64_t element;
+        switch (kind) {
+        case T_GAUSS: element = t_weight(&state, dtype); break;
+        case T_SPARSE: element = t_below(&state, 1000) < 15 ? t_weight(&state, dtype) : 0; break;
+        case T_SKEWED: element = t_below(&state, 100) < 3 ? t_weight(&state, dtype) : fixed; break;
+        case T_CONSTANT: element = fixed; break;
+        case T_RAMP: element = i / width; break;
+        case T_SPECIAL: element = t_special(&state, dtype); break;
+        default: element = t_random(&state); break;
+        }
+        for (k = 0; k < width && k < size - i; k++) dst[i + k] = (uint8_t)(element >> 8 * k);
+    }
+}
+
+/* -- the floor -- */
+
+/* Sum of the order-0 entropies of the byte planes of the rotated elements, in bytes, block by block: what the coder can
+ * at best reach without its headers (it may do a little better where elements depend on their neighbours). */
+static inline double t_entropy(const uint8_t *data, size_t size, enum lmc_dtype dtype, size_t block)
+{
+    unsigned width = lmc_dtype_width(dtype), p, bits = 8 * width;
+    double total = 0;
+    size_t at, i;
+    int rotate = t_exponent_bits(dtype) != 0;
+    for (at = 0; at < size; at += block) {
+        size_t n = (size - at < block ? size - at : block) / width;
+        static uint32_t count[8][256];
+        memset(count, 0, sizeof count);
+        for (i = 0; i < n; i++) {
+            uint64_t v = 0;
+            for (p = 0; p < width; p++) v |= (uint64_t)data[at + i * width + p] << 8 * p;
+            if (rotate) v = v << 1 | ((v >> (bits - 1)) & 1);
+            for (p = 0; p < width; p++) count[p][v >> 8 * p & 255]++;
+        }
+        for (p = 0; p < width; p++)
+            for (i = 0; i < 256; i++)
+                if (count[p][i]) total += count[p][i] * log2((double)n / count[p][i]) / 8;
+    }
+    return total;
+}
+
+#endif

@@ -1,0 +1,402 @@
+/* t_io.h - what the tests of layers 2 and 3 share: thread pools, callbacks over memory that fail on request, and a model of
+ * a snapshot that is written, restored and read, and compared at every step. Include it after t.h. */
+#ifndef T_IO_H
+#define T_IO_H
+
+#include "t.h"
+#include "t_hash.h"
+
+#include <pthread.h>
+
+/* -- parallel_for -- */
+
+typedef struct t_pool {
+    lmc_task task;
+    void *arg;
+    size_t next, n_tasks;
+    unsigned n_workers;
+    pthread_mutex_t lock;
+    uint8_t *ran; /* how often each task ran */
+} t_pool;
+
+typedef struct t_worker {
+    t_pool *pool;
+    unsigned number;
+} t_worker;
+
+static void *t_work(void *arg)
+{
+    const t_worker *worker = (const t_worker *)arg;
+    t_pool *pool = worker->pool;
+    for (;;) {
+        size_t index;
+        pthread_mutex_lock(&pool->lock);
+        index = pool->next++;
+        pthread_mutex_unlock(&pool->lock);
+        if (index >= pool->n_tasks) return NULL;
+        pool->task(pool->arg, pool->n_tasks - 1 - index, worker->number); /* backwards: no order is promised */
+    }
+}
+
+/* Threads for each call, as simple as can be. user: the number of workers. */
+static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks)
+{
+    t_pool pool;
+    t_worker workers[16];
+    pthread_t threads[16];
+    unsigned i, n = *(const unsigned *)user;
+    memset(&pool, 0, sizeof pool);
+    pool.task = task;
+    pool.arg = arg;
+    pool.n_tasks = n_tasks;
+    pthread_mutex_init(&pool.lock, NULL);
+    for (i = 0; i < n; i++) {
+        workers[i].pool = &pool;
+        workers[i].number = i;
+        if (pthread_create(&threads[i], NULL, t_work, &workers[i]) != 0) abort();
+    }
+    for (i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&pool.lock);
+}
+
+static inline lmc_parallel t_parallel(unsigned *n_workers)
+{
+    lmc_parallel parallel;
+    parallel.run = t_run_threads;
+    parallel.user = n_workers;
+    parallel.n_workers = *n_workers;
+    return parallel;
+}
+
+/* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together) fails -- */
+
+typedef struct t_calls {
+    long calls, fail_at;
+    enum lmc_status expect; /* after the failing call: what the library should return */
+} t_calls;
+
+typedef struct t_memory {
+    uint8_t *data;
+    size_t size, cap, at; /* at: read position of a stream */
+    size_t piece;         /* the stream gives at most so many bytes at a time; 0: what is asked for */
+    long reads;
+    t_calls *calls;       /* or NULL */
+} t_memory;
+
+static inline int t_fails(t_calls *calls, enum lmc_status expect)
+{
+    if (calls == NULL || calls->calls++ != calls->fail_at) return 0;
+    calls->expect = expect;
+    return 1;
+}
+
+static inline int t_append(void *user, const void *data, size_t size)
+{
+    t_memory *memory = (t_memory *)user;
+    if (t_fails(memory->calls, LMC_ERR_WRITE)) return 1;
+    if (memory->size + size > memory->cap) {
+        memory->cap = 2 * memory->cap + size;
+        memory->data = (uint8_t *)realloc(memory->data, memory->cap);
+        if (memory->data == NULL) abort();
+    }
+    if (size) memcpy(memory->data + memory->size, data, size);
+    memory->size += size;
+    return 0;
+}
+
+static inline int t_read_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    t_memory *memory = (t_memory *)user;
+    memory->reads++;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return 1;
+    if (offset > memory->size || size > memory->size - offset) return 2;
+    if (size) memcpy(dst, memory->data + offset, size);
+    return 0;
+}
+
+static inline int t_read(void *user, void *dst, size_t size, size_t *got)
+{
+    t_memory *memory = (t_memory *)user;
+    size_t n = memory->size - memory->at;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return -1;
+    if (n > size) n = size;
+    if (memory->piece && n > memory->piece) n = memory->piece;
+    if (n) memcpy(dst, memory->data + memory->at, n);
+    memory->at += n;
+    *got = n;
+    return 0;
+}
+
+/* -- a model: what a snapshot should hold -- */
+
+#define T_MAX_FILES 320
+
+typedef struct t_file {
+    lmc_file file;
+    const uint8_t *data;
+    size_t size; /* file.size, known even where that says LMC_UNKNOWN_SIZE */
+    enum lmc_dtype default_dtype;
+} t_file;
+
+typedef struct t_model {
+    t_file files[T_MAX_FILES];
+    size_t n_files, n_metadata;
+    const char *keys[8], *values[8];
+    size_t value_sizes[8];
+} t_model;
+
+static inline t_file *t_add_file(t_model *model, const char *path, const uint8_t *data, size_t size)
+{
+    t_file *f = &model->files[model->n_files++];
+    if (model->n_files > T_MAX_FILES) abort();
+    memset(f, 0, sizeof *f);
+    f->file.path = path;
+    f->file.size = size;
+    f->data = data;
+    f->size = size;
+    return f;
+}
+
+/* A tensor whose strings and shape are the caller's. */
+static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned rank, const uint64_t *shape, uint64_t offset, uint64_t size)
+{
+    lmc_tensor tensor;
+    memset(&tensor, 0, sizeof tensor);
+    tensor.name = name;
+    tensor.dtype = dtype;
+    tensor.rank = rank;
+    tensor.shape = shape;
+    tensor.offset = offset;
+    tensor.size = size;
+    return tensor;
+}
+
+/* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
+static inline enum lmc_status t_write_model(const t_model *model, t_memory *out, const lmc_writer_options *options, size_t piece,
+                                            uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc_writer *writer = NULL;
+    lmc_sink sink;
+    enum lmc_status status;
+    size_t i, at, n;
+    sink.write = t_append;
+    sink.user = out;
+    status = lmc_open_writer(&writer, &sink, options);
+    for (i = 0; status == LMC_OK && i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        status = lmc_begin_file(writer, &f->file, f->default_dtype);
+        for (at = 0; status == LMC_OK && at < f->size; at += n) {
+            /* from a copy that is gone at once: the writer must not keep the pointer */
+            uint8_t *copy;
+            n = piece && piece < f->size - at ? piece : f->size - at;
+            copy = (uint8_t *)t_copy(f->data + at, n);
+            status = lmc_write_bytes(writer, copy, n);
+            free(copy);
+        }
+        if (status == LMC_OK) status = lmc_end_file(writer);
+    }
+    for (i = 0; status == LMC_OK && i < model->n_metadata; i++)
+        status = lmc_add_metadata(writer, model->keys[i], model->values[i], model->value_sizes[i]);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    if (status == LMC_OK && identity != NULL) status = lmc_get_writer_identity(writer, identity);
+    if (status == LMC_OK) CHECK(lmc_count_written(writer) == out->size);
+    lmc_free_writer(writer);
+    return status;
+}
+
+/* -- identities from the spec (9.2, 9.3) -- */
+
+static inline void t_tensor_identity(const uint8_t *data, uint64_t size, const char *dtype, unsigned rank, const uint64_t *shape, uint8_t id[32])
+{
+    t_sha sha;
+    uint64_t at;
+    unsigned i;
+    t_sha_begin(&sha);
+    t_sha_add(&sha, "LMC tensor 1", 13);
+    for (at = 0; at < size; at += 262144)
+        t_sha_number(&sha, t_crc32c(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144), 4);
+    t_sha_number(&sha, strlen(dtype), 1);
+    t_sha_add(&sha, dtype, strlen(dtype));
+    t_sha_number(&sha, rank, 1);
+    for (i = 0; i < rank; i++) t_sha_number(&sha, shape[i], 8);
+    t_sha_number(&sha, size, 8);
+    t_sha_end(&sha, id);
+}
+
+typedef struct t_item {
+    const char *name;
+    uint8_t id[32];
+} t_item;
+
+static int t_compare_items(const void *a, const void *b)
+{
+    const t_item *x = (const t_item *)a, *y = (const t_item *)b;
+    size_t nx = strlen(x->name), ny = strlen(y->name);
+    int order = memcmp(x->name, y->name, nx < ny ? nx : ny);
+    if (order == 0 && nx != ny) order = nx < ny ? -1 : 1;
+    return order ? order : memcmp(x->id, y->id, 32);
+}
+
+static inline void t_file_identity(const t_file *f, uint8_t id[32])
+{
+    uint64_t shape = f->size;
+    t_tensor_identity(f->data, f->size, "U8", 1, &shape, id);
+}
+
+static inline void t_model_identity(const t_model *model, uint8_t id[32])
+{
+    size_t i, k, n = 0;
+    t_item *items;
+    t_sha sha;
+    for (i = 0; i < model->n_files; i++) n += model->files[i].file.n_tensors + 1;
+    items = (t_item *)calloc(n ? n : 1, sizeof *items);
+    if (items == NULL) abort();
+    for (n = i = 0; i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        for (k = 0; k < f->file.n_tensors; k++) {
+            const lmc_tensor *tensor = &f->file.tensors[k];
+            items[n].name = tensor->name;
+            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank, tensor->shape, items[n++].id);
+        }
+        if (k == 0) {
+            items[n].name = f->file.path;
+            t_file_identity(f, items[n++].id);
+        }
+    }
+    qsort(items, n, sizeof *items, t_compare_items);
+    t_sha_begin(&sha);
+    t_sha_add(&sha, "LMC snapshot 1", 15);
+    for (i = 0; i < n; i++) {
+        t_sha_number(&sha, strlen(items[i].name), 4);
+        t_sha_add(&sha, items[i].name, strlen(items[i].name));
+        t_sha_add(&sha, items[i].id, 32);
+    }
+    t_sha_end(&sha, id);
+    free(items);
+}
+
+/* -- restore against a model -- */
+
+typedef struct t_restore {
+    const t_model *model;
+    size_t file, at;  /* the file being restored, bytes of it so far */
+    int open;
+    int wrong;        /* something other than the model was delivered */
+    t_calls *calls;
+} t_restore;
+
+static inline int t_same_file(const lmc_file *got, const t_file *want, int size_known)
+{
+    size_t i;
+    int same = strcmp(got->path, want->file.path) == 0 && got->kind == want->file.kind && got->has_mode == want->file.has_mode &&
+               got->has_mtime == want->file.has_mtime && got->n_tensors == want->file.n_tensors &&
+               got->size == (size_known ? (uint64_t)want->size : want->file.size);
+    if (same && got->has_mode) same = got->mode == want->file.mode;
+    if (same && got->has_mtime) same = got->mtime_s == want->file.mtime_s && got->mtime_ns == want->file.mtime_ns;
+    for (i = 0; same && i < got->n_tensors; i++) {
+        const lmc_tensor *a = &got->tensors[i], *b = &want->file.tensors[i];
+        same = strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank && a->offset == b->offset &&
+               a->size == b->size && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+    }
+    return same;
+}
+
+static inline int t_on_begin(void *user, const lmc_file *file, size_t number)
+{
+    t_restore *r = (t_restore *)user;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    r->wrong |= r->open || number != r->file || number >= r->model->n_files;
+    if (!r->wrong) r->wrong |= !t_same_file(file, &r->model->files[number], 0);
+    r->open = 1;
+    r->at = 0;
+    return 0;
+}
+
+static inline int t_on_write(void *user, const void *data, size_t size)
+{
+    t_restore *r = (t_restore *)user;
+    const t_file *f = &r->model->files[r->file];
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    r->wrong |= !r->open || r->at > f->size || size > f->size - r->at;
+    if (!r->wrong) r->wrong |= memcmp(f->data + r->at, data, size) != 0;
+    r->at += size;
+    return 0;
+}
+
+static inline int t_on_end(void *user, const lmc_file *file, size_t number)
+{
+    t_restore *r = (t_restore *)user;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    r->wrong |= !r->open || number != r->file || r->at != r->model->files[r->file].size || file->size != r->at;
+    if (!r->wrong) {
+        r->wrong |= !t_same_file(file, &r->model->files[number], 1);
+        r->wrong |= file->crc != t_crc32c(0, r->model->files[number].data, r->at);
+    }
+    r->open = 0;
+    r->file++;
+    return 0;
+}
+
+/* Restore from memory; *wrong: something was delivered, or success reported, that is not the model's. */
+static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in, lmc_restore_options *options, uint8_t identity[32], int *wrong)
+{
+    t_restore r;
+    lmc_stream stream;
+    enum lmc_status status;
+    memset(&r, 0, sizeof r);
+    r.model = model;
+    r.calls = in->calls;
+    in->at = 0;
+    stream.read = t_read;
+    stream.user = in;
+    options->user = &r;
+    options->begin_file = t_on_begin;
+    options->write = t_on_write;
+    options->end_file = t_on_end;
+    status = lmc_restore_snapshot(&stream, options, identity);
+    *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
+    return status;
+}
+
+/* Open with a reader, compare everything that it says with the model, and read all bytes of all files, some tensors and ranges.
+ * *wrong as above. Ends at the first error. */
+static inline enum lmc_status t_read_model(const t_model *model, t_memory *in, const lmc_reader_options *options, int *wrong)
+{
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    enum lmc_status status;
+    size_t i, k;
+    source.read_at = t_read_at;
+    source.user = in;
+    source.size = in->size;
+    *wrong = 0;
+    status = lmc_open_reader(&reader, &source, options);
+    if (status == LMC_OK) *wrong |= lmc_count_files(reader) != model->n_files || lmc_count_metadata(reader) != model->n_metadata;
+    for (i = 0; status == LMC_OK && !*wrong && i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        const lmc_file *file = lmc_get_file(reader, i);
+        uint8_t *data = (uint8_t *)malloc(f->size ? f->size : 1);
+        if (data == NULL) abort();
+        *wrong |= file == NULL;
+        if (file != NULL) {
+            *wrong |= !t_same_file(file, f, 1) || file->crc != t_crc32c(0, f->data, f->size);
+            status = lmc_read_file(reader, i, 0, data, f->size);
+            if (status == LMC_OK && f->size) *wrong |= memcmp(data, f->data, f->size) != 0;
+        }
+        for (k = 0; status == LMC_OK && !*wrong && k < f->file.n_tensors; k++) {
+            const lmc_tensor *want = &f->file.tensors[k], *tensor = NULL;
+            uint64_t from = want->size / 3, part = want->size - from - want->size / 5;
+            size_t number = 99999;
+            status = lmc_find_tensor(reader, f->file.path, want->name, &number, &tensor);
+            if (status != LMC_OK) break;
+            *wrong |= number != i || tensor != &file->tensors[k];
+            status = lmc_read_tensor(reader, number, tensor, from, data, (size_t)part);
+            if (status == LMC_OK && part) *wrong |= memcmp(data, f->data + want->offset + from, (size_t)part) != 0;
+        }
+        free(data);
+    }
+    lmc_free_reader(reader);
+    return status;
+}
+
+#endif

@@ -1,0 +1,335 @@
+/* Layer 1: every dtype, size and distribution comes back; buffers are exact to the byte; wrong calls are refused. */
+#include "t.h"
+#include "t_hash.h"
+
+static t_guard g_src, g_enc, g_dst, g_ws;
+static const lmc_position origin = {0, 0};
+
+/* Encode size bytes at src, check all that the header promises about it, decode, and give back the encoded size. */
+static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_position position)
+{
+    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n), bound = lmc_bound_block(size);
+    size_t enc_size = 0, dst_size = 0;
+    uint8_t *ws = t_tail(&g_ws, ws_size), *enc = t_tail(&g_enc, bound), *dst;
+    uint32_t crc = t_crc32c(0, src, size);
+    lmc_block_info info;
+
+    CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
+    memset(ws, 0xA5, ws_size);
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, dtype, position, ws, ws_size), LMC_OK)) return 0;
+    CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
+    CHECK(t_crc32c(0, src, size) == crc); /* the source is untouched */
+
+    memmove(t_tail(&g_enc, enc_size), enc, enc_size); /* now it ends at the guard */
+    enc = t_tail(&g_enc, enc_size);
+    memset(&info, 0, sizeof info);
+    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc);
+    CHECK((size_t)info.n * info.width == size);
+    CHECK(dtype == LMC_AUTO || info.width == lmc_dtype_width(dtype));
+    CHECK(!info.stored || (enc_size == bound && memcmp(enc + LMC_BLOCK_HEADER_SIZE, src, size) == 0));
+
+    dst = t_tail(&g_dst, size);
+    memset(dst, 0x5A, size);
+    memset(ws, 0x5A, ws_size);
+    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, position, ws, ws_size), LMC_OK);
+    CHECK(dst_size == size && memcmp(dst, src, size) == 0);
+    return enc_size;
+}
+
+/* As above; then what must be refused when one thing is changed. Leaves the encoded block at the end of g_enc. */
+static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_position position)
+{
+    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n), cap, got = 12345, step;
+    size_t enc_size = round_trip(src, size, dtype, position);
+    uint8_t *enc = t_tail(&g_enc, enc_size), *ws = t_tail(&g_ws, ws_size), *dst = t_tail(&g_dst, size), *copy;
+    lmc_position other = position;
+    lmc_block_info info;
+    if (enc_size == 0) return; /* has been counted */
+    memset(&info, 0, sizeof info);
+    copy = (uint8_t *)t_copy(enc, enc_size);
+
+    /* the workspace, one byte short */
+    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    n = lmc_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, position, t_tail(&g_ws, n), n), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, dtype, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+                 LMC_ERR_WORKSPACE);
+    /* the output */
+    CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    step = enc_size > 700 ? enc_size / 97 : 1;
+    for (cap = 0; cap < enc_size; cap += step)
+        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    cap = enc_size - 1;
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK(got == 12345); /* output parameters are set only on success */
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, dtype, position, ws, ws_size), LMC_OK);
+    CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), copy, enc_size) == 0); /* the same bytes as with more room */
+
+    /* the position */
+    other.block++;
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, other, ws, ws_size), LMC_ERR_CHECKSUM);
+    CHECK_STATUS(lmc_read_block_info(enc, enc_size, other, &info), LMC_ERR_CHECKSUM);
+    other = position;
+    other.run ^= 0x80000000u;
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, other, ws, ws_size), LMC_ERR_CHECKSUM);
+
+    /* the input, one byte short or long */
+    memmove(enc + 1, enc, enc_size - 1);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc + 1, enc_size - 1, position, ws, ws_size), LMC_ERR_TRUNCATED);
+    memcpy(enc - 1, copy, enc_size);
+    enc[enc_size - 1] = 0;
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc - 1, enc_size + 1, position, ws, ws_size), LMC_ERR_CORRUPT);
+    memcpy(t_tail(&g_enc, 20), copy, 20);
+    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, 20), 20, position, &info), LMC_OK);
+    CHECK(info.encoded_size == enc_size);
+    memcpy(t_tail(&g_enc, 19), copy, 19);
+    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, 19), 19, position, &info), LMC_ERR_TRUNCATED);
+    free(copy);
+}
+
+static void test_round_trips(void)
+{
+    static const size_t counts[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 31, 63, 64, 65, 127, 255, 256, 257, 1000, 2047, 2048, 2049, 4095, 4096,
+                                    4097, 16384, 65536 + 3, 1 << 20};
+    static const lmc_position positions[] = {{0, 0}, {1, 2}, {UINT32_MAX, UINT32_MAX}, {0, 7}};
+    int dtype, kind;
+    size_t i;
+    for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+        for (kind = 0; kind < T_KINDS; kind++)
+            for (i = 0; i < sizeof counts / sizeof *counts; i++) {
+                size_t size = counts[i] * lmc_dtype_width((enum lmc_dtype)dtype);
+                uint8_t *src = t_tail(&g_src, size);
+                lmc_position position = positions[(i + (size_t)kind) % 4];
+                /* the large ones once per width and kind of number */
+                int common = dtype == LMC_AUTO || dtype == LMC_U8 || dtype == LMC_F8_E4M3 || dtype == LMC_I16 || dtype == LMC_BF16 ||
+                             dtype == LMC_F16 || dtype == LMC_I32 || dtype == LMC_F32 || dtype == LMC_F64;
+                if (counts[i] > 4097 && !common) continue;
+                if (counts[i] > 65539 && (t_quick || kind > T_SKEWED)) continue;
+                if (counts[i] > 257 && t_quick && !common) continue;
+                t_note("%s %s, %lu elements", lmc_dtype_name((enum lmc_dtype)dtype), t_kind_names[kind], (unsigned long)counts[i]);
+                t_fill(src, size, (enum t_kind)kind, (enum lmc_dtype)dtype, counts[i]);
+                if (counts[i] < (t_quick ? 300u : 3000u)) edges(src, size, (enum lmc_dtype)dtype, position);
+                else round_trip(src, size, (enum lmc_dtype)dtype, position);
+            }
+}
+
+/* Every bit pattern of two bytes, forwards and shuffled by a multiplication; AUTO at every small size. */
+static void test_patterns(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_I16, LMC_U16};
+    size_t i, k, size;
+    uint8_t *src;
+    for (k = 0; k < 8; k++) {
+        src = t_tail(&g_src, 131072);
+        t_note("patterns %lu", (unsigned long)k);
+        for (i = 0; i < 65536; i++) {
+            size_t v = k < 4 ? i : i * 40503;
+            src[2 * i] = (uint8_t)v;
+            src[2 * i + 1] = (uint8_t)(v >> 8);
+        }
+        round_trip(src, 131072, dtypes[k % 4], origin);
+    }
+    for (size = 1; size < (t_quick ? 80u : 600u); size++) {
+        src = t_tail(&g_src, size);
+        t_note("auto, %lu bytes", (unsigned long)size);
+        t_fill(src, size, T_GAUSS, LMC_F32, size);
+        round_trip(src, size, LMC_AUTO, origin);
+        t_fill(src, size, T_TEXT, LMC_U8, size);
+        round_trip(src, size, LMC_AUTO, origin);
+    }
+}
+
+/* Trees of every depth and shape: few symbols up to all 256, with geometric counts that reach length 15 and beyond. */
+static void test_trees(void)
+{
+    uint64_t state = 99;
+    int round, rounds = t_quick ? 60 : 1500;
+    for (round = 0; round < rounds; round++) {
+        size_t size = 1 + t_below(&state, round % 10 == 0 ? 100000 : 5000), i;
+        unsigned symbols = 1 + (unsigned)t_below(&state, 256), first = (unsigned)t_below(&state, 256), shift = (unsigned)t_below(&state, 8);
+        uint8_t *src = t_tail(&g_src, size);
+        enum lmc_dtype dtype = round % 2 ? LMC_U8 : LMC_F8_E5M2;
+        t_note("trees %d", round);
+        for (i = 0; i < size; i++) {
+            uint64_t r = t_random(&state), symbol = 0;
+            /* halving or shallower: shift 0 is uniform, 7 nearly constant */
+            if (shift == 0) symbol = r;
+            else while (symbol < 255 && ((r = t_random(&state)) & 7) > shift) symbol++;
+            src[i] = (uint8_t)((symbol % symbols + first) * 167);
+        }
+        round_trip(src, size, dtype, origin);
+    }
+    /* Fibonacci counts: the deepest Huffman trees there are */
+    for (round = 0; round < 2; round++) {
+        size_t a = 1, b = 1, next, i = 0;
+        unsigned symbol = 7;
+        uint8_t *src = g_src.data;
+        while (i + a <= LMC_MAX_BLOCK_ELEMENTS) {
+            memset(src + i, (int)symbol, a);
+            i += a;
+            symbol += 5;
+            next = a + b;
+            a = b;
+            b = next;
+        }
+        t_note("Fibonacci, %u symbols", (symbol - 7) / 5);
+        if (round == 1)
+            for (next = i - 1; next > 0; next--) { /* shuffle */
+                size_t other = t_below(&state, next + 1);
+                uint8_t byte = src[next];
+                src[next] = src[other];
+                src[other] = byte;
+            }
+        round_trip(src, i, LMC_U8, origin);
+    }
+}
+
+/* Sizes against the entropy of the planes, as a share of the input: the floats of two bytes and more within 0.5 %, the
+ * others, where all of the element is in the tree, within 1.5 %. Constants and zeros nearly vanish. */
+static void test_sizes(void)
+{
+    static const struct { enum lmc_dtype dtype; enum t_kind kind; } cases[] = {
+        {LMC_BF16, T_GAUSS}, {LMC_F16, T_GAUSS}, {LMC_F32, T_GAUSS}, {LMC_F64, T_GAUSS}, {LMC_F8_E4M3, T_GAUSS}, {LMC_F8_E5M2, T_GAUSS},
+        {LMC_I8, T_GAUSS}, {LMC_BF16, T_SPARSE}, {LMC_BF16, T_SKEWED}, {LMC_F32, T_SPARSE}, {LMC_U8, T_TEXT}, {LMC_U8, T_RANDOM}};
+    size_t i, n = 65536;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t size = n * lmc_dtype_width(cases[i].dtype), got;
+        uint8_t *src = t_tail(&g_src, size);
+        double entropy;
+        t_fill(src, size, cases[i].kind, cases[i].dtype, 5);
+        entropy = t_entropy(src, size, cases[i].dtype, size);
+        got = round_trip(src, size, cases[i].dtype, origin);
+        t_note("%s %s: %lu bytes of %lu, entropy %.0f", lmc_dtype_name(cases[i].dtype), t_kind_names[cases[i].kind], (unsigned long)got,
+               (unsigned long)size, entropy);
+        CHECK(got > 20 && (double)got <= entropy + (size > n ? 0.005 : 0.015) * (double)size);
+    }
+    for (i = 0; i < LMC_DTYPE_COUNT; i++) {
+        enum lmc_dtype dtype = (enum lmc_dtype)i;
+        size_t size = n * lmc_dtype_width(dtype), got;
+        uint8_t *src = t_tail(&g_src, size);
+        t_note("%s constant", lmc_dtype_name(dtype));
+        t_fill(src, size, T_ZERO, dtype, 0);
+        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= 20 + 2 * 8);
+        t_fill(src, size, T_CONSTANT, dtype, 0);
+        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= 20 + 2 * 8);
+    }
+}
+
+/* AUTO must find the width: within 1 % of the input of what the dtype gives. */
+static void test_auto(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_F32, LMC_F64, LMC_F8_E4M3, LMC_I8, LMC_I32};
+    size_t i, size = 1 << 17;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        uint8_t *src = t_tail(&g_src, size);
+        size_t typed, guessed;
+        t_fill(src, size, T_GAUSS, dtypes[i], 8);
+        typed = round_trip(src, size, dtypes[i], origin);
+        guessed = round_trip(src, size, LMC_AUTO, origin);
+        t_note("%s: typed %lu, guessed %lu of %lu", lmc_dtype_name(dtypes[i]), (unsigned long)typed, (unsigned long)guessed, (unsigned long)size);
+        CHECK(typed > 0 && (double)guessed <= (double)typed + 0.01 * (double)size);
+    }
+}
+
+static void test_arguments(void)
+{
+    uint8_t src[64] = {1, 2, 3}, dst[128], enc[128];
+    size_t ws_size = lmc_workspace_size(64), got = 77, enc_size = 0;
+    uint8_t *ws = t_tail(&g_ws, ws_size), *big = g_src.data;
+    lmc_block_info info;
+    t_note("arguments");
+    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, LMC_BF16, origin, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(NULL, 128, &got, src, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, NULL, src, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, NULL, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 0, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 63, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 62, LMC_F32, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 60, LMC_F64, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, (enum lmc_dtype)LMC_DTYPE_COUNT, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, LMC_BF16, origin, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, origin, ws, 0), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_block(NULL, 64, &got, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, NULL, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, NULL, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, enc_size, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, 0, origin, ws, ws_size), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(lmc_read_block_info(NULL, 20, origin, &info), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_read_block_info(enc, 20, origin, NULL), LMC_ERR_ARGUMENT);
+    CHECK(got == 77);
+    CHECK(lmc_workspace_size(0) == 0 && lmc_workspace_size((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) == 0 && lmc_workspace_size(SIZE_MAX) == 0);
+    CHECK(lmc_workspace_size(1) > 0 && lmc_workspace_size(1) <= lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    CHECK(lmc_bound_block(SIZE_MAX) == SIZE_MAX && lmc_bound_block(SIZE_MAX - 19) == SIZE_MAX && lmc_bound_block(0) == 20);
+}
+
+/* Sections 2.1, 2.2 and 2.7 of lmc.h. */
+static void test_tools(void)
+{
+    static const char *const names[] = {"AUTO", "BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ",
+                                        "F8_E5M2FNUZ", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"};
+    static const uint8_t bits[] = {8, 8, 4, 6, 6, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
+    static const uint8_t width[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8};
+    static const int statuses[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22, 23, 24, 25, 30, 31};
+    uint8_t data[5000];
+    size_t i, k;
+    t_note("tools");
+    CHECK(strcmp(lmc_version(), LMC_VERSION) == 0);
+    for (i = 0; i < LMC_DTYPE_COUNT; i++) {
+        enum lmc_dtype dtype = (enum lmc_dtype)i;
+        CHECK(strcmp(lmc_dtype_name(dtype), names[i]) == 0);
+        CHECK(lmc_find_dtype(names[i]) == dtype);
+        CHECK(lmc_dtype_bits(dtype) == bits[i] && lmc_dtype_width(dtype) == width[i]);
+    }
+    CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL);
+    CHECK(lmc_find_dtype("bf16") == LMC_AUTO && lmc_find_dtype("") == LMC_AUTO && lmc_find_dtype("BF16 ") == LMC_AUTO &&
+          lmc_find_dtype("F8_E4M3FN") == LMC_AUTO && lmc_find_dtype("F") == LMC_AUTO);
+    for (i = 0; i < 64; i++) {
+        const char *name = lmc_status_name((enum lmc_status)i), *text = lmc_status_text((enum lmc_status)i);
+        int known = 0;
+        for (k = 0; k < sizeof statuses / sizeof *statuses; k++) known |= statuses[k] == (int)i;
+        CHECK(name != NULL && text != NULL && *text != '\0');
+        if (name == NULL || text == NULL) continue;
+        CHECK(known ? strncmp(name, "LMC_", 4) == 0 && strcmp(name, "LMC_ERR_?") != 0 : strcmp(name, "LMC_ERR_?") == 0);
+        for (k = 0; known && k < i; k++) CHECK(strcmp(name, lmc_status_name((enum lmc_status)k)) != 0);
+    }
+    CHECK(strcmp(lmc_status_name(LMC_OK), "LMC_OK") == 0 && strcmp(lmc_status_name(LMC_ERR_CORRUPT), "LMC_ERR_CORRUPT") == 0);
+    CHECK(lmc_crc32c(0, "123456789", 9) == 0xE3069283u);
+    CHECK(lmc_crc32c(0, NULL, 0) == 0);
+    t_fill(data, sizeof data, T_RANDOM, LMC_U8, 3);
+    for (i = 0; i < sizeof data; i += 1 + i / 20) {
+        uint32_t want = t_crc32c(0, data + i % 13, sizeof data - 13);
+        CHECK(lmc_crc32c(lmc_crc32c(0, data + i % 13, i > 4987 ? 4987 : i), data + i % 13 + (i > 4987 ? 4987 : i), i > 4987 ? 0 : 4987 - i) == want);
+        CHECK(lmc_crc32c(0, data, i) == t_crc32c(0, data, i));
+    }
+    CHECK(lmc_has_tier(LMC_TIER_SCALAR) == 1);
+    CHECK(strcmp(lmc_tier_name(LMC_TIER_SCALAR), "scalar") == 0 && strcmp(lmc_tier_name(LMC_TIER_NEON), "neon") == 0);
+    CHECK(strcmp(lmc_tier_name(LMC_TIER_AVX2), "avx2") == 0 && strcmp(lmc_tier_name(LMC_TIER_AVX512), "avx512") == 0);
+    {
+        enum lmc_tier tier = lmc_get_tier();
+        CHECK(lmc_has_tier(tier) == 1);
+        lmc_limit_tier(LMC_TIER_SCALAR);
+        CHECK(lmc_get_tier() == LMC_TIER_SCALAR);
+        lmc_limit_tier(tier);
+        CHECK(lmc_get_tier() == tier);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    g_src = t_new_guard((size_t)8 << 20);
+    g_enc = t_new_guard(((size_t)8 << 20) + 64);
+    g_dst = t_new_guard(((size_t)8 << 20) + 64);
+    g_ws = t_new_guard(lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    test_tools();
+    test_arguments();
+    test_patterns();
+    test_trees();
+    test_sizes();
+    test_auto();
+    test_round_trips();
+    return t_end();
+}

@@ -1,0 +1,1493 @@
+#!/usr/bin/env python3
+"""Tests of the command lmc, from outside: exit codes, messages, files, pipes, memory.
+
+Usage: test_command.py [--long] [-v] [NAME...]      NAME: run only tests whose name contains it
+
+LMC names the command (default build/lmc), LMC_DATA the directory of real data (default ../shared/data, both from the
+root of the repository). --long adds files of 1 to 10 GB. Python's standard library is all that is needed.
+SPDX-License-Identifier: MIT
+"""
+import json
+import os
+import pty
+import random
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from array import array
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LMC = os.path.abspath(os.environ.get("LMC") or os.path.join(ROOT, "build", "lmc"))
+DATA = os.path.abspath(os.environ.get("LMC_DATA") or os.path.join(ROOT, "..", "shared", "data"))
+SAMPLE = os.path.join(ROOT, "examples", "data", "gpt-step-001000.bf16.safetensors")
+DECODER = os.path.join(ROOT, "spec", "lmc_decode.py")
+LONG = "--long" in sys.argv
+MB = 1 << 20
+SANITIZED = os.environ.get("LMC_SANITIZED")  # a build under ASan or TSan: no statement about memory and time
+
+# ---- data ----
+
+
+def floats(n, seed=1, scale=0.02):
+    rng = random.Random(seed)
+    return array("f", (rng.gauss(0, scale) for _ in range(n)))
+
+
+def f32(n, seed=1):
+    return floats(n, seed).tobytes()
+
+
+def bf16(n, seed=1):
+    data = floats(n, seed).tobytes()
+    out = bytearray(2 * n)
+    out[0::2], out[1::2] = data[2::4], data[3::4]
+    return bytes(out)
+
+
+def safetensors(tensors, metadata=None, pad=8, tail=b""):
+    """tensors: list of (name, dtype, shape, bytes)."""
+    header, at = {}, 0
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, dtype, shape, data in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    return safetensors_raw(json.dumps(header), b"".join(t[3] for t in tensors) + tail, pad)
+
+
+def safetensors_raw(text, data=b"", pad=1):
+    text = text.encode() if isinstance(text, str) else text
+    text += b" " * (-len(text) % pad)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+GGUF_TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_K": (12, 256, 144), "Q8_0": (8, 32, 34), "I8": (24, 1, 1),
+              "BF16": (30, 1, 2), "GGML_77": (77, 1, 3)}
+
+
+def gguf(tensors, version=3, alignment=32, values=(), pad_last=True):
+    """tensors: list of (name, type, shape outermost first, bytes)."""
+    def string(s):
+        s = s if isinstance(s, bytes) else s.encode()
+        return struct.pack("<Q", len(s)) + s
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(values) + 1)
+    out += string("general.alignment") + struct.pack("<II", 4, alignment)
+    for key, value in values:
+        out += string(key) + value
+    at, data = 0, b""
+    for k, (name, kind, shape, content) in enumerate(tensors):
+        out += string(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", n) for n in reversed(shape))
+        out += struct.pack("<IQ", GGUF_TYPES[kind][0], at)
+        data += content
+        if k + 1 < len(tensors) or pad_last:
+            data += bytes(-len(data) % alignment)
+        at = len(data)
+    return out + bytes(-len(out) % alignment) + data
+
+
+def npy(descr, shape, data, fortran=False, version=(1, 0), descr_is_text=True):
+    shape_text = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+    text = "{'descr': %s, 'fortran_order': %s, 'shape': %s, }" % (repr(descr) if descr_is_text else descr, fortran, shape_text)
+    field = 2 if version[0] == 1 else 4
+    text += " " * (-(8 + field + len(text) + 1) % 64) + "\n"
+    return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(field, "little") + text.encode() + data
+
+
+def elements(data, size):
+    return [data[i:i + size] for i in range(0, len(data), size)]
+
+
+def python_slice(data, shape, size, key):
+    """The bytes of data[key] and its shape; key: a tuple of slices and integers."""
+    key = tuple(key) + (slice(None),) * (len(shape) - len(key))
+    ranges = [[k % n] if isinstance(k, int) else list(range(*k.indices(n))) for k, n in zip(key, shape)]
+    places = [0]
+    for r, n in zip(ranges, shape):
+        places = [p * n + i for p in places for i in r]
+    out_shape = [len(r) for r, k in zip(ranges, key) if not isinstance(k, int)]
+    return b"".join(data[p * size:(p + 1) * size] for p in places), out_shape
+
+
+# ---- the test case ----
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="lmc-test-")
+        os.chmod(self.dir, 0o755)
+
+    def tearDown(self):
+        for base, dirs, _ in os.walk(self.dir):
+            for d in dirs:
+                os.chmod(os.path.join(base, d), 0o755)
+        left = [os.path.join(b, f) for b, d, fs in os.walk(self.dir) for f in d + fs if f.startswith(".lmc-")]
+        shutil.rmtree(self.dir)
+        self.assertEqual(left, [], "temporary files left behind")
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, data, mode=None):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data)
+        if mode is not None:
+            os.chmod(path, mode)
+        return path
+
+    def read(self, name):
+        with open(self.path(name), "rb") as f:
+            return f.read()
+
+    def lmc(self, *args, code=0, says=None, stdin=b"", **more):
+        """Runs the command below self.dir; checks its exit code and that it says something or nothing."""
+        kind = {} if hasattr(stdin, "fileno") or stdin is None else {"input": stdin}
+        if not kind:
+            kind = {"stdin": stdin}
+        more.setdefault("stdout", subprocess.PIPE)
+        p = subprocess.run([LMC, *args], cwd=self.dir, stderr=subprocess.PIPE, timeout=600, **kind, **more)
+        text = p.stderr.decode(errors="replace")
+        self.assertEqual(p.returncode, code, "lmc %s: %s" % (" ".join(args), text[-2000:]))
+        if says is not None:
+            self.assertIn(says, text)
+        if code == 0 and says is None and not {"-v", "--progress"} & set(args):
+            self.assertEqual(text, "")
+        if code in (1, 3):
+            self.assertRegex(text, r"^lmc: ")
+        return p
+
+    def listing(self, name, *args):
+        return json.loads(self.lmc("-l", "--json", name, *args).stdout)
+
+    def tree(self, name=""):
+        return sorted(os.path.relpath(os.path.join(b, f), self.path(name)) for b, d, fs in os.walk(self.path(name)) for f in d + fs)
+
+    def refuses(self, name, *args, code, says=None, **more):
+        """Like lmc(), and nothing in the directory has changed."""
+        def state():
+            return {f: os.path.isfile(self.path(f)) and (os.lstat(self.path(f)).st_mtime_ns, self.read(f)) for f in self.tree()}
+        before = state()
+        p = self.lmc(*([name] if name else []), *args, code=code, says=says, **more)
+        self.assertEqual(state(), before)
+        return p
+
+    def round_trip(self, name, *args):
+        """Compresses, tests and restores a file; returns the size of the .lmc."""
+        data = self.read(name)
+        self.lmc(*args, name)
+        self.assertEqual(self.read(name), data)
+        self.lmc("-t", name + ".lmc")
+        self.lmc("-d", "-o", "restored", name + ".lmc")
+        self.assertEqual(self.read("restored"), data)
+        os.unlink(self.path("restored"))
+        return os.path.getsize(self.path(name + ".lmc"))
+
+
+# ---- verbs and options ----
+
+
+class Verbs(Case):
+    def test_round_trip_of_sizes(self):
+        rng = random.Random(5)
+        for n in (0, 1, 2, 3, 7, 8, 255, 256, 257, 16384, 65535, 65536, 65537, 131072, 262144, 300001, 1048577):
+            self.write("a", rng.randbytes(n))
+            self.assertLessEqual(self.round_trip("a"), n + n // 1000 + 800)
+            os.unlink(self.path("a.lmc"))
+
+    def test_round_trip_of_kinds(self):
+        for name, data in (("zeros", bytes(3 * MB)), ("text", b"the quick brown fox\n" * 30000), ("bf16", bf16(200000)),
+                           ("f32", f32(100000)), ("x.safetensors", safetensors([("w", "BF16", [200, 500], bf16(100000))]))):
+            self.write(name, data)
+            size = self.round_trip(name)
+            self.assertLess(size, len(data))
+            if name == "zeros":
+                self.assertLess(size * 1000, len(data))
+
+    def test_source_is_kept_and_attributes_follow(self):
+        self.write("a", b"hello", 0o640)
+        os.utime(self.path("a"), ns=(1, 1234567890123456789))
+        self.lmc("a")
+        for name in ("a", "a.lmc"):
+            st = os.stat(self.path(name))
+            self.assertEqual((st.st_mode & 0o7777, st.st_mtime_ns), (0o640, 1234567890123456789))
+        os.chmod(self.path("a.lmc"), 0o600)
+        os.rename(self.path("a"), self.path("b"))
+        self.lmc("-d", "a.lmc")
+        st = os.stat(self.path("a"))
+        self.assertEqual((st.st_mode & 0o7777, st.st_mtime_ns), (0o640, 1234567890123456789))
+
+    def test_output_of_a_pipe_has_the_mode_of_the_umask(self):
+        p = subprocess.run(["sh", "-c", 'umask 027; exec "$0" -o x.lmc', LMC], cwd=self.dir, input=b"abc")
+        self.assertEqual(p.returncode, 0)
+        self.assertEqual(os.stat(self.path("x.lmc")).st_mode & 0o7777, 0o640)
+
+    def test_stdout_and_output(self):
+        self.write("a", b"hello")
+        packed = self.lmc("-c", "a").stdout
+        self.assertEqual(self.tree(), ["a"])
+        self.lmc("a", "-o", "x.lmc")
+        self.assertEqual(self.read("x.lmc"), packed)
+        self.assertEqual(self.lmc("-dc", "x.lmc").stdout, b"hello")
+        self.lmc("-d", "x.lmc", "-oy")
+        self.assertEqual(self.read("y"), b"hello")
+        self.assertEqual(self.lmc("-d", "-o", "-", "x.lmc").stdout, b"hello")
+        self.lmc("-t", "x.lmc")
+
+    def test_other_names_of_the_program(self):
+        self.write("a", b"hello")
+        self.lmc("a")
+        for name in ("unlmc", "lmccat"):
+            os.symlink(LMC, self.path(name))
+        self.assertEqual(subprocess.run([self.path("lmccat"), "a.lmc", "a.lmc"], cwd=self.dir, stdout=subprocess.PIPE).stdout,
+                         b"hellohello")
+        os.unlink(self.path("a"))
+        self.assertEqual(subprocess.run([self.path("unlmc"), "a.lmc"], cwd=self.dir).returncode, 0)
+        self.assertEqual(self.read("a"), b"hello")
+
+    def test_forms_of_options(self):
+        self.write("a", b"hello")
+        self.write("-x", b"dash")
+        self.lmc("-fT2", "a")
+        self.lmc("-f", "-T", "1", "a")
+        self.lmc("--force", "--threads=2", "--keep", "--quiet", "a")
+        self.lmc("-z", "-f", "-T0", "a", "--no-progress")
+        self.lmc("--", "-x")
+        self.assertEqual(self.lmc("-cd", "--", "-x.lmc").stdout, b"dash")
+        self.lmc("-fv", "a", says="a: 5 -> ")
+        self.lmc("-tv", "a.lmc", says="ok, 1 file, 5 bytes")
+        self.lmc("-f", "--output=b.lmc", "a")
+
+    def test_help_and_version(self):
+        self.assertIn(b"compress each to FILE.lmc", self.lmc("-h").stdout)
+        self.assertEqual(self.lmc("--help").stdout, self.lmc("help").stdout)
+        self.assertRegex(self.lmc("-V").stdout, rb"^lmc \d+\.\d+\.\d+, format \d+\.\d+")
+        for topic in ("formats", "directories", "cat", "pipes", "memory", "exit"):
+            self.assertGreater(len(self.lmc("help", topic).stdout), 200)
+        self.lmc("help", "nonsense", code=2, says="no help on 'nonsense'")
+
+    def test_usage_errors(self):
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args in (("--nonsense", "a"), ("-y", "a"), ("-T", "x", "a"), ("-T5000", "a"), ("-T",), ("-o",), ("-19", "a"),
+                     ("--dtype", "BF17", "a"), ("-o", "x", "a", "a"), ("--rm", "-c", "a"), ("--rm", "-"), ("--json", "a"),
+                     ("--npy", "a"), ("-t", "--rm", "a.lmc"), ("cat",), ("cat", "a", "b", "c"), ("-d", "--opaque", "a.lmc"),
+                     ("--opaque", "--dtype=U8", "a"), ("-r", "-o", "x", "a")):
+            self.refuses(None, *args, code=2, says="lmc: ")
+
+    def test_several_files_one_bad(self):
+        self.write("a", b"aaa")
+        self.write("c", b"ccc")
+        self.lmc("a", "missing", "c", code=1, says="missing: cannot open it")
+        self.lmc("-t", "a.lmc", "c.lmc")
+        self.write("bad.lmc", b"nonsense")
+        self.lmc("-t", "a.lmc", "bad.lmc", "missing", "c.lmc", code=3, says="bad.lmc")
+        os.unlink(self.path("a"))
+        os.unlink(self.path("c"))
+        self.lmc("-d", "a.lmc", "bad.lmc", "c.lmc", code=3)
+        self.assertEqual(self.read("a") + self.read("c"), b"aaaccc")
+        self.assertFalse(os.path.exists(self.path("bad")))
+
+    def test_existing_output(self):
+        self.write("a", b"new")
+        self.write("a.lmc", b"precious")
+        self.refuses("a", code=1, says="exists already; use -f")
+        self.lmc("-f", "a")
+        self.write("a", b"precious")
+        self.refuses("-d", "a.lmc", code=1, says="exists already; use -f")
+        self.lmc("-df", "a.lmc")
+        self.assertEqual(self.read("a"), b"new")
+
+    def test_output_that_appears_meanwhile_is_kept(self):
+        p = subprocess.Popen([LMC, "-o", "x.lmc"], cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdin.write(b"data")
+        p.stdin.flush()
+        time.sleep(0.2)
+        self.write("x.lmc", b"precious")
+        _, text = p.communicate(b"more")
+        self.assertEqual(p.returncode, 1, text)
+        self.assertIn(b"exists already", text)
+        self.assertEqual((self.read("x.lmc"), self.tree()), (b"precious", ["x.lmc"]))
+
+    def test_threads_give_equal_bytes(self):
+        self.write("a", bf16(700000) + random.Random(1).randbytes(300000) + bytes(500000))
+        one = self.lmc("-cT1", "a").stdout
+        for n in ("2", "3", "4", "0", "16"):
+            self.assertEqual(self.lmc("-cT" + n, "a").stdout, one)
+        self.write("x.lmc", one)
+        for n in ("1", "4"):
+            self.assertEqual(self.lmc("-dcT" + n, "x.lmc").stdout, self.read("a"))
+
+    def test_list(self):
+        self.write("m.safetensors", safetensors([("a", "F32", [4, 25], f32(100)), ("b", "BF16", [], bf16(1)), ("e", "F16", [0, 5], b"")]))
+        self.lmc("m.safetensors")
+        text = self.lmc("-l", "m.safetensors.lmc").stdout.decode()
+        self.assertRegex(text, r"1 file, 3 tensors, \d+ -> \d+ bytes")
+        self.assertRegex(text, r"F32 +\[4,25\] +400 ")
+        self.assertRegex(text, r"identity [0-9a-f]{64}")
+        self.assertRegex(self.lmc("-lv", "m.safetensors.lmc", says="").stdout.decode(), r"offset \d+  [0-9a-f]{64}")
+        o = self.listing("m.safetensors.lmc")
+        self.assertEqual([(t["name"], t["dtype"], t["shape"], t["size"]) for t in o["files"][0]["tensors"]],
+                         [("a", "F32", [4, 25], 400), ("e", "F16", [0, 5], 0), ("b", "BF16", [], 2)]
+                         if o["files"][0]["tensors"][1]["name"] == "e" else
+                         [("a", "F32", [4, 25], 400), ("b", "BF16", [], 2), ("e", "F16", [0, 5], 0)])
+        self.assertEqual(o["packed_size"], os.path.getsize(self.path("m.safetensors.lmc")))
+        self.assertEqual(o["size"], os.path.getsize(self.path("m.safetensors")))
+        self.lmc("-l", "m.safetensors", code=3)
+        self.lmc("-l", "-", code=1, says="save it to a file", stdin=b"abc")
+
+    def test_identity_is_that_of_the_content(self):
+        w = ("w", "BF16", [1000], bf16(1000))
+        v = ("v", "F32", [10], f32(10))
+        self.write("1.safetensors", safetensors([w, v]))
+        self.write("2.safetensors", safetensors([v, w], metadata={"a": "b"}, pad=1))
+        self.write("3.safetensors", safetensors([w, ("v", "F32", [5, 2], f32(10))]))
+        self.lmc("1.safetensors", "2.safetensors", "3.safetensors")
+        one, two, three = (self.listing("%d.safetensors.lmc" % i)["identity"] for i in (1, 2, 3))
+        self.assertEqual(one, two)
+        self.assertNotEqual(one, three)
+
+
+# ---- pipes ----
+
+
+class Pipes(Case):
+    def test_both_directions(self):
+        for data in (b"", b"x", b"text " * 1000, bf16(300000), safetensors([("w", "BF16", [1000], bf16(1000))])):
+            packed = self.lmc(stdin=data).stdout
+            self.assertEqual(self.lmc("-d", stdin=packed).stdout, data)
+            self.assertEqual(self.lmc("-dc", "-", stdin=packed).stdout, data)
+            self.lmc("-t", stdin=packed)
+
+    def test_standard_input_may_be_a_file(self):
+        self.write("a", b"0123456789" * 10000)
+        with open(self.path("a"), "rb") as f:
+            packed = self.lmc("-", stdin=f).stdout
+        self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a"))
+
+    def test_slow_writer_and_unknown_length(self):
+        data = bf16(400000)
+        p = subprocess.Popen([LMC], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        packed = []
+        reader = threading.Thread(target=lambda: packed.append(p.stdout.read()))
+        reader.start()
+        for i in range(0, len(data), 99991):
+            p.stdin.write(data[i:i + 99991])
+            p.stdin.flush()
+            time.sleep(0.02)
+        p.stdin.close()
+        reader.join()
+        p.stdout.close()
+        self.assertEqual(p.wait(), 0)
+        self.assertEqual(self.lmc("-d", stdin=packed[0]).stdout, data)
+
+    def test_tensors_in_pipes(self):
+        w = [("w", "BF16", [300, 300], bf16(90000))]
+        for data, dtype in ((safetensors(w), "BF16"), (npy("<f4", (300, 300), f32(90000)), "F32"),
+                            (gguf([("w", "BF16", [300, 300], bf16(90000))]), "BF16")):
+            self.lmc("-o", "x.lmc", "-f", stdin=data)
+            tensors = self.listing("x.lmc")["files"][0]["tensors"]
+            self.assertEqual([(t["dtype"], t["shape"]) for t in tensors], [(dtype, [300, 300])])
+            self.assertEqual(self.lmc("-dc", "x.lmc").stdout, data)
+
+    def test_pipe_that_does_not_hold_what_its_header_says(self):
+        data = safetensors([("w", "BF16", [300, 300], bf16(90000))])
+        self.refuses("-o", "x.lmc", code=1, says="goes on after the last tensor", stdin=data + b"tail")
+        self.refuses("-o", "x.lmc", code=1, says="ends 5 bytes before the last tensor", stdin=data[:-5])
+        self.lmc("--opaque", "-o", "x.lmc", stdin=data + b"tail")
+        self.assertEqual(self.lmc("-dc", "x.lmc").stdout, data + b"tail")
+        small = safetensors([("w", "BF16", [3], bf16(3))], tail=b"tail")  # known to the end before it starts
+        self.assertEqual(self.lmc("-d", stdin=self.lmc(stdin=small).stdout).stdout, small)
+
+    def test_header_that_needs_several_looks(self):
+        data = safetensors([("tensor.number.%d" % i, "U8", [2], b"ab") for i in range(20000)])
+        self.assertGreater(len(data), 1000000)
+        self.lmc("-o", "x.lmc", stdin=data)
+        self.assertEqual(len(self.listing("x.lmc")["files"][0]["tensors"]), 20000)
+        self.assertEqual(self.lmc("-dc", "x.lmc").stdout, data)
+
+    def test_closed_pipe(self):
+        self.write("a", random.Random(3).randbytes(3 * MB))
+        self.lmc("a")
+        for args in (["-c", "a"], ["-dc", "a.lmc"]):
+            p = subprocess.Popen([LMC] + args, cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            p.stdout.close()
+            text = p.stderr.read().decode()
+            p.stderr.close()
+            self.assertEqual(p.wait(), 1, text)
+            self.assertIn("the reader has closed the pipe", text)
+
+    def test_closed_standard_output(self):
+        self.write("a", b"hello")
+        p = subprocess.run(["sh", "-c", '"$0" -c a >&-', LMC], cwd=self.dir, stderr=subprocess.PIPE)
+        self.assertEqual(p.returncode, 1, p.stderr)
+
+    def test_reader_that_stops_early_with_a_slow_writer(self):
+        """The source blocks for ever, but the output fails: no deadlock."""
+        p = subprocess.Popen([LMC, "-c"], stdin=subprocess.PIPE, stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE)
+        try:
+            for _ in range(40):
+                p.stdin.write(random.randbytes(MB))
+        except BrokenPipeError:
+            pass
+        self.assertEqual(p.wait(timeout=20), 1)
+        self.assertIn(b"No space left", p.stderr.read())
+        p.stderr.close()
+        try:
+            p.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def test_fifo_as_a_file(self):
+        os.mkfifo(self.path("f"))
+        t = threading.Thread(target=lambda: open(self.path("f"), "wb").write(b"through a fifo"))
+        t.start()
+        packed = self.lmc("-c", "f").stdout
+        t.join()
+        self.assertEqual(self.lmc("-d", stdin=packed).stdout, b"through a fifo")
+
+    def test_in_place_outputs(self):
+        self.write("a", b"hello")
+        self.lmc("a", "-o", "/dev/null")
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+
+
+class Terminals(Case):
+    def run_in_terminal(self, args, streams):
+        """Runs with the named streams on a terminal; returns the exit code and what the terminal showed."""
+        master, slave = pty.openpty()
+        kinds = {s: slave if s in streams else subprocess.DEVNULL for s in ("stdin", "stdout", "stderr")}
+        p = subprocess.Popen([LMC] + args, cwd=self.dir, **kinds)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+        os.close(master)
+        return p.wait(timeout=20), shown.decode(errors="replace")
+
+    def test_no_binary_to_a_terminal(self):
+        self.write("a", b"hello")
+        self.write("x.safetensors", safetensors([("w", "U8", [3], b"abc")]))
+        self.lmc("a", "x.safetensors")
+        for args in (["-c", "a"], ["-dc", "a.lmc"], ["cat", "x.safetensors.lmc", "w"]):
+            code, shown = self.run_in_terminal(args, ("stdout", "stderr"))
+            self.assertEqual(code, 1)
+            self.assertIn("not written to a terminal", shown)
+        self.assertEqual(self.run_in_terminal(["-dcf", "a.lmc"], ("stdout",)), (0, "hello"))
+
+    def test_nothing_is_read_from_a_terminal(self):
+        for args in ([], ["-d"], ["-t", "-"]):
+            code, shown = self.run_in_terminal(args, ("stdin", "stderr"))
+            self.assertEqual(code, 1)
+            self.assertIn("standard input is a terminal", shown)
+
+    def test_progress(self):
+        self.write("a", b"")
+        os.truncate(self.path("a"), 600 * MB)
+        code, shown = self.run_in_terminal(["a"], ("stderr",))
+        self.assertEqual(code, 0)
+        self.assertRegex(shown, r"a: [0-9.]+ MB, \d+ MB/s, [0-9.]+ %, \d+:\d\d left")
+        self.assertTrue(shown.endswith("\r\033[K"))
+        for args in (["-fq", "a"], ["-f", "--no-progress", "a"]):
+            self.assertEqual(self.run_in_terminal(args, ("stderr",)), (0, ""))
+
+
+# ---- directories ----
+
+
+class Directories(Case):
+    def make_tree(self):
+        files = {"d/model.safetensors": safetensors([("w", "BF16", [1000], bf16(1000))]), "d/config.json": b"{}",
+                 "d/opt/shard-0.bin": f32(5000), "d/opt/deep/er/x": b"x", "d/empty": b"", "d/-odd name": b"o", "d/opt-a": b"z",
+                 "d/\u00e4\u4e16": b"unicode"}
+        for k, (name, data) in enumerate(files.items()):
+            self.write(name, data)
+            os.chmod(self.path(name), 0o600 + k)
+            os.utime(self.path(name), ns=(0, 10**18 + 10**9 * k + k))
+        for name, mode in (("d/none", 0o700), ("d/opt/nothing", 0o755)):
+            os.mkdir(self.path(name))
+            os.chmod(self.path(name), mode)
+            os.utime(self.path(name), ns=(0, 5 * 10**17))
+
+    def state(self, name):
+        out = {}
+        for f in self.tree(name):
+            st = os.stat(os.path.join(self.path(name), f))
+            if stat.S_ISREG(st.st_mode):
+                out[f] = (self.read(os.path.join(name, f)), st.st_mode, st.st_mtime_ns)
+            else:
+                empty = not os.listdir(os.path.join(self.path(name), f))
+                out[f] = (st.st_mode, st.st_mtime_ns) if empty else "directory"
+        return out
+
+    def test_round_trip(self):
+        self.make_tree()
+        before = self.state("d")
+        self.lmc("d/")
+        self.assertEqual(self.state("d"), before)
+        self.lmc("-t", "d.lmc")
+        paths = [f["path"] for f in self.listing("d.lmc")["files"]]
+        self.assertEqual(paths, sorted(paths, key=os.fsencode))
+        self.assertIn("none", paths)
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual(self.state("e"), before)
+        shutil.rmtree(self.path("e"))
+        p = self.lmc("-d", "-o", "e/", stdin=self.read("d.lmc"))
+        self.assertEqual(self.state("e"), before)
+        self.refuses("-d", "d.lmc", code=1, says="exists already")
+        shutil.rmtree(self.path("d"))
+        self.lmc("-d", "d.lmc")
+        self.assertEqual(self.state("d"), before)
+        self.lmc("-c", "d", "-T1")
+        self.assertEqual(self.lmc("-c", "d", "-T3").stdout, self.read("d.lmc"))
+
+    def test_replace_with_force(self):
+        self.make_tree()
+        self.lmc("d")
+        self.write("d/precious", b"p")
+        self.lmc("-df", "d.lmc")
+        self.assertNotIn("precious", self.tree("d"))
+        self.assertEqual(self.tree(""), sorted(["d", "d.lmc"] + ["d/" + f for f in self.tree("d")]))
+
+    def test_force_loses_nothing_if_the_snapshot_is_bad(self):
+        self.make_tree()
+        self.lmc("d")
+        data = bytearray(self.read("d.lmc"))
+        data[-100] ^= 1
+        self.write("bad.lmc", bytes(data))
+        self.refuses("-df", "bad.lmc", "-o", "d", code=3)
+
+    def test_force_does_not_replace_what_holds_the_snapshot(self):
+        self.make_tree()
+        self.lmc("d")
+        os.rename(self.path("d.lmc"), self.path("d/d.lmc"))
+        self.refuses("-df", "d/d.lmc", "-o", "d", code=1, says="holds the snapshot itself")
+
+    def test_small_trees(self):
+        os.mkdir(self.path("empty"))
+        os.chmod(self.path("empty"), 0o750)
+        self.write("one/file", b"single")
+        os.makedirs(self.path("nested/a/b"))
+        for name, tree in (("empty", []), ("one", ["file"]), ("nested", ["a", "a/b"])):
+            self.lmc(name)
+            shutil.rmtree(self.path(name))
+            self.lmc("-d", name + ".lmc")
+            self.assertEqual(self.tree(name), tree)
+        self.assertEqual(os.stat(self.path("empty")).st_mode & 0o7777, 0o750)
+
+    def test_directory_that_its_owner_cannot_list(self):
+        os.makedirs(self.path("d/closed"))
+        self.write("d/x", b"x")
+        self.lmc("d", "-o", "readable.lmc")
+        os.chmod(self.path("d/closed"), 0o300)
+        if os.geteuid() == 0:
+            self.lmc("d")
+            os.mkdir(self.path("u"))
+            os.chown(self.path("u"), 65534, 65534)
+            binary = self.path("copy-of-lmc")
+            shutil.copy(LMC, binary)
+            os.chmod(binary, 0o755)
+            p = subprocess.run([binary, "-d", "d.lmc", "-o", "u/d"], cwd=self.dir, capture_output=True, user=65534, group=65534, extra_groups=[])
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertEqual(os.stat(self.path("u/d/closed")).st_mode & 0o7777, 0o300)
+        else:
+            self.refuses("d", code=1, says="cannot read the directory")
+
+    def test_restored_root_follows_the_umask(self):
+        self.write("d/x", b"x")
+        self.lmc("d")
+        shutil.rmtree(self.path("d"))
+        subprocess.run(["sh", "-c", 'umask 077; exec "$0" -d d.lmc', LMC], cwd=self.dir, check=True)
+        self.assertEqual(os.stat(self.path("d")).st_mode & 0o7777, 0o700)
+
+    def test_not_to_standard_output(self):
+        self.write("d/x", b"x")
+        self.lmc("d")
+        self.lmc("-dc", "d.lmc", code=1, says="name a directory with -o")
+
+    def test_links(self):
+        self.write("blob", b"content")
+        os.mkdir(self.path("d"))
+        os.symlink("../blob", self.path("d/link"))
+        self.lmc("d")
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual(self.read("e/link"), b"content")
+        self.assertFalse(os.path.islink(self.path("e/link")))
+
+    def test_things_that_are_no_files(self):
+        self.write("d/x", b"x")
+        os.symlink("nowhere", self.path("d/y"))
+        self.refuses("d", code=1, says="is a link that leads nowhere")
+        os.unlink(self.path("d/y"))
+        os.symlink("..", self.path("d/y"))
+        self.refuses("d", code=1, says="is a link to a directory")
+        os.unlink(self.path("d/y"))
+        os.mkfifo(self.path("d/y"))
+        self.refuses("d", code=1, says="neither a file nor a directory")
+        os.unlink(self.path("d/y"))
+        s = socket.socket(socket.AF_UNIX)
+        here = os.getcwd()
+        os.chdir(self.dir)  # socket names are short
+        s.bind("d/y")
+        os.chdir(here)
+        self.refuses("d", code=1, says="neither a file nor a directory")
+        s.close()
+        os.unlink(self.path("d/y"))
+        self.write("d/back\\slash", b"")
+        self.refuses("d", code=1, says="backslash in its name")
+
+    def test_names_that_make_no_output(self):
+        self.write("d/x", b"x")
+        self.refuses(".", code=1, says="name it with -o")
+        self.lmc(".", "-o", "../" + os.path.basename(self.dir) + ".lmc")
+        out = self.dir + ".lmc"
+        self.assertTrue(os.path.exists(out))
+        os.unlink(out)
+
+    def test_output_inside_of_the_directory(self):
+        self.write("d/x", b"x")
+        self.lmc("d", "-o", "d/s.lmc")
+        self.refuses("d", "-f", "-o", "d/s.lmc", code=1, says="is the output, too")
+
+    def test_directory_misuse(self):
+        self.write("d/x", b"x")
+        self.write("e", b"x")
+        for args in (("-d", "d"), ("-t", "d"), ("-l", "d"), ("cat", "d", "x")):
+            self.refuses(*args, code=1, says="is a directory")
+        self.lmc("e")
+        self.refuses("-d", "e.lmc", "-o", "d", code=1, says="is a directory")
+        self.refuses("-df", "e.lmc", "-o", "d", code=1, says="is a directory")
+        self.lmc("d")
+        self.refuses("-df", "d.lmc", "-o", "e", code=1, says="is no directory")
+
+    def test_recursive(self):
+        self.make_tree()
+        self.write("d/old.lmc", b"not touched")
+        n = len([f for f in self.tree("d") if os.path.isfile(self.path("d/" + f))]) - 1
+        self.lmc("-r", "d")
+        self.assertEqual(len([f for f in self.tree("d") if f.endswith(".lmc")]), n + 1)
+        os.unlink(self.path("d/old.lmc"))
+        self.lmc("-tr", "d")
+        self.assertEqual(len(self.lmc("-lr", "--json", "d").stdout.splitlines()), n)
+        before = {f: self.read("d/" + f) for f in self.tree("d") if os.path.isfile(self.path("d/" + f)) and not f.endswith(".lmc")}
+        for f in before:
+            os.unlink(self.path("d/" + f))
+        self.lmc("-dr", "--rm", "d")
+        self.assertEqual({f: self.read("d/" + f) for f in self.tree("d") if os.path.isfile(self.path("d/" + f))}, before)
+
+    def test_file_that_grows(self):
+        self.write("d/x", bytes(20 * MB))
+        stop = threading.Event()
+
+        def grow():
+            with open(self.path("d/x"), "ab", buffering=0) as f:
+                while not stop.is_set():
+                    f.write(bytes(4096))
+        t = threading.Thread(target=grow)
+        t.start()
+        try:
+            self.lmc("d", code=1, says="grew while it was being read")
+        finally:
+            stop.set()
+            t.join()
+        self.assertFalse(os.path.exists(self.path("d.lmc")))
+
+    def test_bad_container_in_a_directory(self):
+        self.write("d/model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+        self.refuses("d", code=1, says="--opaque")
+        self.lmc("--opaque", "d")
+
+    def test_broken_file_name_is_shown_without_control_characters(self):
+        self.write("d/\033[31m", b"x")
+        self.lmc("d")
+        self.assertNotIn(b"\033", self.lmc("-l", "d.lmc").stdout)
+
+
+# ---- containers ----
+
+
+class Containers(Case):
+    def tensors(self, name):
+        self.round_trip(name)
+        return {t["name"]: (t["dtype"], t["shape"], t["size"]) for t in self.listing(name + ".lmc")["files"][0]["tensors"]}
+
+    def test_every_safetensors_dtype(self):
+        bits = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+                "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+                "C64": 64, "F64": 64, "I64": 64, "U64": 64}
+        rng = random.Random(2)
+        self.write("a.safetensors", safetensors([(k, k, [8, 40], rng.randbytes(40 * b)) for k, b in bits.items()]))
+        self.assertEqual(self.tensors("a.safetensors"), {k: (k, [8, 40], 40 * b) for k, b in bits.items()})
+
+    def test_tolerated_safetensors(self):
+        w = [("w", "F32", [25], f32(25))]
+        cases = {"tail": safetensors(w, tail=b"abcd"), "unpadded": safetensors(w, pad=1), "no tensors": safetensors([]),
+                 "metadata": safetensors(w, {"format": "pt"}), "scalar": safetensors([("s", "F64", [], bytes(8))]),
+                 "empty tensor": safetensors([("e", "F32", [0, 3], b"")] + w), "unknown dtype": safetensors([("w", "F3_X", [5], b"abc")]),
+                 "huge shape with a zero": safetensors([("w", "F32", [2**62, 2**62, 0], b"")]),
+                 "odd names": safetensors([("", "U8", [1], b"a"), ("a[0]", "U8", [1], b"b"), ("\u4e16/..", "U8", [1], b"c")])}
+        for name, data in cases.items():
+            self.write("a.safetensors", data)
+            found = self.tensors("a.safetensors")
+            os.unlink(self.path("a.safetensors.lmc"))
+            self.assertEqual(len(found), len(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - (name == "metadata"))
+
+    def test_refused_safetensors(self):
+        entry = '{"dtype":"%s","shape":%s,"data_offsets":%s}'
+        u8 = entry % ("U8", "[4]", "[0,4]")
+        four = b"abcd"
+        cases = [
+            (b"", "ends within its header"), (b"\0\0\0", "ends within its header"),
+            (struct.pack("<Q", 1 << 60) + b"{}", "claims 1152921504606846976 bytes"),
+            (struct.pack("<Q", 100000001) + b"{}", "claims 100000001 bytes"), (struct.pack("<Q", 50000000) + b"{}", "ends within its header"),
+            (safetensors_raw("[]"), "does not begin with '{'"), (safetensors_raw('{"a"'), "no valid JSON"),
+            (safetensors_raw("{}" + " \0"), "no valid JSON"), (safetensors_raw("{}x"), "no valid JSON"),
+            (safetensors_raw('{"w":%s,"w":%s}' % (u8, u8), four), "duplicate"), (safetensors_raw('{"a\\u0000b":%s}' % u8, four), "no valid JSON"),
+            (safetensors_raw(b'{"\xff":' + u8.encode() + b"}", four), "no valid JSON"),
+            (safetensors_raw('{"a":%s,"b":%s}' % (u8, entry % ("U8", "[4]", "[2,6]")), b"abcdef"), "overlaps"),
+            (safetensors_raw('{"a":%s,"b":%s}' % (u8, u8), four), "overlaps"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[1,5]")), b"abcde"), "no tensor covers"),
+            (safetensors_raw('{"a":%s}' % u8, b"abc"), "beyond the end"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[4,0]")), four), "no valid data_offsets"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[-4,0]")), four), "no valid data_offsets"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,4.0]")), four), "no valid data_offsets"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0]")), four), "no valid data_offsets"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,9223372036854775807]")), four), "beyond the end"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,99999999999999999999]")), four), "no valid JSON"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[5]", "[0,4]")), four), "a size that its dtype U8 and its shape do not give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F32", "[4611686018427387904,4]", "[0,4]")), four), "do not give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F4", "[7]", "[0,4]")), four), "do not give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[-4]", "[0,4]")), four), "not made of counts"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "4", "[0,4]")), four), "no shape"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[" + ",".join(["1"] * 33) + "]", "[0,1]")), b"a"), "more than 32 dimensions"),
+            (safetensors_raw('{"a":%s}' % (entry % ("", "[4]", "[0,4]")), four), "no dtype"),
+            (safetensors_raw('{"a":%s}' % (entry % ("X" * 33, "[4]", "[0,4]")), four), "no dtype"),
+            (safetensors_raw('{"a":7}'), "no dtype"), (safetensors_raw('{"a":' + "[" * 5000 + "]" * 5000 + "}"), "no valid JSON"),
+            (safetensors_raw('{"%s":%s}' % ("n" * 70000, u8), four), "name of more than 65535 bytes"),
+        ]
+        for data, says in cases:
+            self.write("a.safetensors", data)
+            p = self.refuses("a.safetensors", code=1, says=says)
+            self.assertIn(b"--opaque", p.stderr)
+            self.lmc("--opaque", "a.safetensors")
+            self.assertEqual(self.lmc("-dc", "a.safetensors.lmc").stdout, data)
+            os.unlink(self.path("a.safetensors.lmc"))
+            self.write("a.bin", data)  # under another name it is only some file
+            self.round_trip("a.bin", "-f")
+
+    def test_content_decides(self):
+        data = safetensors([("w", "BF16", [100], bf16(100))])
+        self.write("blob", data)
+        self.write("other.bin", gguf([("w", "F32", [10], f32(10))]))
+        self.assertEqual(self.tensors("blob"), {"w": ("BF16", [100], 200)})
+        self.assertEqual(self.tensors("other.bin"), {"w": ("F32", [10], 40)})
+        self.write("blob2", data)
+        self.lmc("--opaque", "blob2")
+        self.assertEqual(self.listing("blob2.lmc")["files"][0]["tensors"], [])
+
+    def test_gguf(self):
+        rng = random.Random(4)
+        values = [("s", struct.pack("<IQ", 8, 3) + b"abc"), ("f", struct.pack("<If", 6, 1.5)), ("b", struct.pack("<I?", 7, True)),
+                  ("words", struct.pack("<IIQ", 9, 8, 3) + (struct.pack("<Q", 1) + b"x") * 3),
+                  ("numbers", struct.pack("<IIQ", 9, 5, 1000) + bytes(4000)),
+                  ("nested", struct.pack("<IIQ", 9, 9, 2) + (struct.pack("<IQ", 0, 2) + b"ab") * 2), ("u", struct.pack("<IQ", 10, 7))]
+        tensors = [("a", "F32", [3, 5], rng.randbytes(60)), ("b", "BF16", [2, 3, 4], bf16(24)), ("q", "Q4_K", [2, 512], rng.randbytes(576)),
+                   ("r", "Q8_0", [64], rng.randbytes(68)), ("u", "GGML_77", [8], rng.randbytes(32)), ("i", "I8", [7], rng.randbytes(7)),
+                   ("h", "F16", [], rng.randbytes(2))]
+        want = {n: (k, s, len(d)) for n, k, s, d in tensors}
+        for version in (2, 3):
+            for alignment in (8, 32, 1024):
+                self.write("a.gguf", gguf(tensors, version, alignment, values))
+                found = self.tensors("a.gguf")
+                self.assertEqual(found.pop("u")[0], "GGML_77")
+                self.assertEqual(found, {k: v for k, v in want.items() if k != "u"})
+                os.unlink(self.path("a.gguf.lmc"))
+        self.write("b.gguf", gguf([], values=values))
+        self.assertEqual(self.tensors("b.gguf"), {})
+        self.write("c.gguf", gguf([("a", "F32", [3], bytes(12))], pad_last=False))
+        self.assertEqual(self.tensors("c.gguf"), {"a": ("F32", [3], 12)})
+
+    def test_refused_gguf(self):
+        good = gguf([("aaaa", "F32", [4], bytes(16)), ("bbbb", "F32", [4], bytes(16))], alignment=16)
+        def patched(old, new):
+            self.assertIn(old, good)
+            return good.replace(old, new, 1)
+        cases = [(b"", "ends within"), (good[:20], "ends within"), (b"GGML" + good[4:], "does not begin with GGUF"),
+                 (good[:4] + struct.pack("<I", 1) + good[8:], "version 1"), (good[:4] + struct.pack(">I", 3) + good[8:], "version 50331648"),
+                 (good[:8] + struct.pack("<Q", 1 << 62) + good[16:], "more than 2^28"), (good[:8] + struct.pack("<Q", 3) + good[16:], None),
+                 (good[:16] + struct.pack("<Q", 1 << 62) + good[24:], None), (patched(b"bbbb", b"aaaa"), "two tensors have the name"),
+                 (patched(b"bbbb", b"b\0bb"), "zero byte"), (patched(struct.pack("<IQ", 0, 16), struct.pack("<IQ", 0, 8)), "overlaps"),
+                 (patched(struct.pack("<IQ", 0, 16), struct.pack("<IQ", 0, 1 << 63)), "beyond the end"),
+                 (patched(struct.pack("<IQ", 0, 16), struct.pack("<IQ", 0, 32)), "beyond the end"), (good[:-1], "beyond the end"),
+                 (patched(struct.pack("<II", 4, 16), struct.pack("<II", 4, 0)), "no power of two"),
+                 (patched(struct.pack("<II", 4, 16), struct.pack("<II", 4, 24)), "no power of two"),
+                 (gguf([("a", "Q4_K", [128], bytes(72))]), "no multiple of 256"),
+                 (gguf([("a", "F32", [1] * 33, bytes(4))]), "more than 32 dimensions"),
+                 (gguf([], values=[("k", struct.pack("<I", 99))]), "unknown type 99"),
+                 (gguf([], values=[("k", struct.pack("<IIQ", 9, 8, 1 << 60))]), "ends within|longer than"),
+                 (gguf([], values=[("k", struct.pack("<IIQ", 9, 10, 1 << 62))]), "longer than"),
+                 (gguf([], values=[("k" * 10, struct.pack("<IQ", 8, (1 << 64) - 1))]), "longer than"),
+                 (gguf([], values=[("k", b"".join([struct.pack("<I", 9)] + [struct.pack("<IQ", 9, 1)] * 20))]), "unknown type 9"),
+                 (gguf([("a", "F32", [1 << 40, 1 << 40], bytes(4))]), "too large")]
+        for data, says in cases:
+            self.write("a.gguf", data)
+            text = self.refuses("a.gguf", code=1, says="--opaque").stderr.decode()
+            if says:
+                self.assertTrue(any(s in text for s in says.split("|")), (says, text))
+            self.write("a.bin", data)
+            self.round_trip("a.bin", "-f")
+
+    def test_npy(self):
+        codes = {"<f2": ("F16", 2), "<f4": ("F32", 4), "<f8": ("F64", 8), "|u1": ("U8", 1), "|i1": ("I8", 1), "<i2": ("I16", 2), "<u2": ("U16", 2),
+                 "<i4": ("I32", 4), "<u4": ("U32", 4), "<i8": ("I64", 8), "<u8": ("U64", 8), "|b1": ("BOOL", 1), "<c8": ("C64", 8), "<c16": ("C128", 16)}
+        rng = random.Random(9)
+        for descr, (dtype, size) in codes.items():
+            for version in ((1, 0), (2, 0), (3, 0)):
+                self.write("a.npy", npy(descr, (6, 7), rng.randbytes(42 * size), version=version))
+                self.assertEqual(self.tensors("a.npy"), {"": (dtype, [6, 7], 42 * size)})
+                os.unlink(self.path("a.npy.lmc"))
+        for shape, fortran, want in (((), False, []), ((0, 3), False, [0, 3]), ((5,), True, [5]), ((2, 3, 4), True, [4, 3, 2])):
+            n = 1
+            for k in shape:
+                n *= k
+            self.write("a.npy", npy("<f4", shape, bytes(4 * n), fortran))
+            self.assertEqual(self.tensors("a.npy"), {"": ("F32", want, 4 * n)})
+            os.unlink(self.path("a.npy.lmc"))
+        for data in (npy(">f4", (3,), bytes(12)), npy("<U5", (3,), bytes(60)), npy("[('a', '<f4'), ('b', '<i2', (2,))]", (3,), bytes(24), descr_is_text=False),
+                     npy("|V2", (3,), bytes(6))):
+            self.write("a.npy", data)
+            self.assertEqual(self.tensors("a.npy"), {})
+            os.unlink(self.path("a.npy.lmc"))
+
+    def test_refused_npy(self):
+        good = npy("<f4", (3, 4), bytes(48))
+        cases = [b"", good[:5], good[:30], b"\x93NUMPX" + good[6:], good[:6] + b"\x04" + good[7:], good[:-1], good.replace(b"'shape'", b"'shApe'"),
+                 good.replace(b"(3, 4)", b"(3, x)"), good.replace(b"(3, 4)", b"(-3,4)"), good.replace(b"(3, 4)", b"(3  4)"), good.replace(b"False", b"Fals "),
+                 good.replace(b"(3, 4)", b"(9999999999999999999999,)"), npy("<f4", (1 << 40, 1 << 40), b""), npy("<f4", (1,) * 33, bytes(4)),
+                 good[:8] + b"\xff\xff" + good[10:], good.replace(b"{", b"["), good.replace(b"'shape'", b"'descr'"), npy("<f4", (3,), bytes(8))]
+        for data in cases:
+            self.write("a.npy", data)
+            self.refuses("a.npy", code=1, says="--opaque")
+            self.write("a.bin", data)
+            self.round_trip("a.bin", "-f")
+
+    def test_dtype_option(self):
+        self.write("a", bf16(50000))
+        auto = self.round_trip("a")
+        os.unlink(self.path("a.lmc"))
+        self.assertLessEqual(self.round_trip("a", "--dtype", "BF16"), auto + 200)
+        self.assertEqual(self.lmc("cat", "a.lmc", "[5:9]").stdout, self.read("a")[10:18])
+        for dtype in ("F32", "U8", "F4", "C64", "F6_E2M3"):
+            self.write("b", os.urandom(100001))
+            self.round_trip("b", "-f", "--dtype=" + dtype)
+        packed = self.lmc("--dtype", "BF16", stdin=self.read("a") * 3 + b"x").stdout
+        self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a") * 3 + b"x")
+
+    def test_mutated_headers(self):
+        """No mutation crashes; what is accepted is restored."""
+        rng = random.Random(11)
+        seeds = [("a.safetensors", safetensors([("w", "BF16", [4, 2], bf16(8)), ("v", "F32", [2], f32(2))])),
+                 ("a.gguf", gguf([("a", "F32", [3, 5], f32(15)), ("q", "Q8_0", [64], bytes(68))], values=[("s", struct.pack("<IQ", 8, 3) + b"abc")])),
+                 ("a.npy", npy("<f4", (3, 5), f32(15)))]
+        for name, seed in seeds:
+            for _ in range(1000 if LONG else 60):
+                data = bytearray(seed)
+                for _ in range(rng.randint(1, 3)):
+                    data[rng.randrange(min(len(data), 200))] = rng.choice((0, 1, 255, 127, 128, 34, 44, 58, rng.randrange(256)))
+                self.write(name, bytes(data))
+                p = subprocess.run([LMC, "-c", name], cwd=self.dir, capture_output=True)
+                self.assertIn(p.returncode, (0, 1), p.stderr)
+                if p.returncode == 0:
+                    self.assertEqual(self.lmc("-d", stdin=p.stdout).stdout, bytes(data))
+
+
+# ---- cat ----
+
+
+class Cat(Case):
+    def setUp(self):
+        super().setUp()
+        self.shape = [5, 7, 6]
+        self.data = bytes(i & 255 for i in range(5 * 7 * 6 * 4))
+        self.data = random.Random(6).randbytes(len(self.data))
+        self.write("m.safetensors", safetensors([("w", "F32", self.shape, self.data), ("s", "F64", [], b"12345678"), ("a[0]", "U8", [3], b"abc"),
+                                                 ("a", "U8", [3], b"xyz"), ("f4", "F4", [4], b"pq"), ("odd", "ODD", [4], b"4444"),
+                                                 ("b", "BF16", [2, 2], bf16(4)), ("none", "F32", [0, 4], b"")]))
+        self.lmc("m.safetensors")
+
+    def cat(self, tensor, *args, **more):
+        return self.lmc("cat", "m.safetensors.lmc", tensor, *args, **more).stdout
+
+    def test_whole_tensors(self):
+        self.assertEqual(self.cat("w"), self.data)
+        self.assertEqual(self.cat("s"), b"12345678")
+        self.assertEqual(self.cat("f4"), b"pq")
+        self.assertEqual(self.cat("odd"), b"4444")
+        self.assertEqual(self.cat("none"), b"")
+        self.lmc("cat", "m.safetensors.lmc", "w", "-o", "out")
+        self.assertEqual(self.read("out"), self.data)
+
+    def test_slices(self):
+        rng = random.Random(8)
+        for _ in range(150):
+            key, text = [], []
+            for n in self.shape[:rng.randint(0, 3)]:
+                kind = rng.randrange(4)
+                if kind == 0:
+                    i = rng.randrange(-n, n)
+                    key.append(i)
+                    text.append(str(i))
+                else:
+                    a, b = (rng.choice([None, rng.randint(-n - 2, n + 2)]) for _ in range(2))
+                    key.append(slice(a, b))
+                    text.append("%s:%s%s" % ("" if a is None else a, "" if b is None else b, rng.choice(["", "", ":", ":1"])))
+            want, shape = python_slice(self.data, self.shape, 4, key)
+            got = self.cat("w[%s]" % ",".join(text))
+            self.assertEqual(got, want, text)
+            with_header = self.cat("w[%s]" % ",".join(text), "--npy")
+            self.assertEqual(with_header, npy("<f4", shape, want), text)
+
+    def test_names_with_brackets(self):
+        self.assertEqual(self.cat("a[0]"), b"abc")
+        self.assertEqual(self.cat("a[0:2]"), b"xy")
+        self.assertEqual(self.cat("a[0][1:]"), b"bc")
+
+    def test_refusals(self):
+        for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
+                                   ("odd[0:2]", 1, "no whole bytes"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "not below 5"), ("w[-6]", 2, "not below 5"),
+                                   ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
+                                   ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):
+            self.assertEqual(self.cat(tensor, code=code, says=says), b"")
+        self.cat("odd", "--npy", code=1, says="NumPy does not know")
+        self.lmc("cat", "m.safetensors.lmc", code=2, says="has several tensors")
+
+    def test_npy(self):
+        self.assertEqual(self.cat("s", "--npy"), npy("<f8", (), b"12345678"))
+        self.assertEqual(self.cat("b", "--npy"), npy("|V2", (2, 2), bf16(4)))
+        self.assertEqual(self.cat("none", "--npy"), npy("<f4", (0, 4), b""))
+        data = npy("<i4", (3, 4), random.Random(1).randbytes(48))
+        self.write("x.npy", data)
+        self.lmc("x.npy")
+        self.assertEqual(self.lmc("cat", "--npy", "x.npy.lmc").stdout, data)
+        self.assertEqual(self.lmc("cat", "x.npy.lmc", "[1,1:3]").stdout, data[-48:][20:28])
+
+    def test_several_files(self):
+        for name in ("d/1.safetensors", "d/2.safetensors"):
+            self.write(name, safetensors([("w", "U8", [1], name[2:3].encode()), ("only" + name[2], "U8", [1], b"o")]))
+        self.lmc("d")
+        self.lmc("cat", "d.lmc", "w", code=1, says="choose one with --file")
+        self.assertEqual(self.lmc("cat", "d.lmc", "w", "--file", "2.safetensors").stdout, b"2")
+        self.assertEqual(self.lmc("cat", "d.lmc", "only1").stdout, b"o")
+        self.lmc("cat", "d.lmc", "w", "--file", "3.safetensors", code=1, says="no tensor")
+
+    def test_slices_of_a_large_tensor(self):
+        rows, columns = 3000, 700
+        data = bf16(rows * columns)
+        self.write("l.safetensors", safetensors([("w", "BF16", [rows, columns], data)]))
+        self.lmc("l.safetensors")
+        for key, text in (((slice(None), slice(3, 5)), ":,3:5"), ((slice(None), 699), ":,-1"), ((slice(100, 2900),), "100:2900"), ((1500, slice(7, 9)), "1500,7:9")):
+            want = python_slice(data, [rows, columns], 2, key)[0]
+            self.assertEqual(self.lmc("cat", "l.safetensors.lmc", "w[%s]" % text).stdout, want)
+
+    def check_few_reads(self, gigabytes):
+        """A tensor of 1 MB out of a sparse file: three reads to open, few to get it."""
+        n = gigabytes << 30
+        with open(self.path("big.safetensors"), "wb") as f:
+            text = json.dumps({"a": {"dtype": "BF16", "shape": [n // 2], "data_offsets": [0, n]},
+                               "w": {"dtype": "U8", "shape": [MB], "data_offsets": [n, n + MB]},
+                               "z": {"dtype": "BF16", "shape": [n // 4], "data_offsets": [n + MB, n + MB + n // 2]}}).encode()
+            f.write(struct.pack("<Q", len(text)) + text)
+            f.seek(n, 1)
+            tensor = random.Random(1).randbytes(MB)
+            f.write(tensor)
+            f.truncate(f.tell() + n // 2)
+        self.lmc("big.safetensors")
+        start = time.time()
+        p = self.lmc("cat", "-v", "big.safetensors.lmc", "w", says="reads of")
+        elapsed = time.time() - start
+        self.assertEqual(p.stdout, tensor)
+        words = p.stderr.decode().split()
+        reads, size = int(words[words.index("reads") - 1]), int(words[words.index("reads") + 2])
+        self.assertLessEqual(reads, 8, p.stderr)
+        self.assertLess(size, 4 * MB + (gigabytes << 30) // 2000)
+        if LONG:
+            print("  %d GB: %d reads, %d bytes, %.1f ms" % (gigabytes * 3 / 2, reads, size, elapsed * 1e3), file=sys.stderr)
+
+    def test_few_reads(self):
+        self.check_few_reads(1)
+
+    def test_long_few_reads_of_10_gb(self):
+        if not LONG:
+            self.skipTest("--long")
+        self.check_few_reads(7)
+
+
+# ---- --rm ----
+
+
+class Remove(Case):
+    def test_removes(self):
+        data = bf16(100000)
+        self.write("a", data)
+        self.lmc("--rm", "a")
+        self.assertEqual(self.tree(), ["a.lmc"])
+        self.lmc("-d", "--rm", "a.lmc")
+        self.assertEqual((self.tree(), self.read("a")), (["a"], data))
+        self.lmc("--rm", "-k", "a")
+        self.assertEqual(self.tree(), ["a", "a.lmc"])
+
+    def test_removes_trees(self):
+        self.write("d/a/b", b"b")
+        self.write("d/c", b"")
+        os.mkdir(self.path("d/e"))
+        before = self.tree("d")
+        self.lmc("--rm", "d")
+        self.assertEqual(self.tree(), ["d.lmc"])
+        self.lmc("--rm", "-d", "d.lmc")
+        self.assertEqual((self.tree("d"), os.path.exists(self.path("d.lmc"))), (before, False))
+
+    def test_keeps_after_errors(self):
+        self.write("a", b"a")
+        self.write("a.lmc", b"precious")
+        self.refuses("--rm", "a", code=1)
+        self.write("b.safetensors", b"broken")
+        self.refuses("--rm", "b.safetensors", code=1)
+        self.refuses("--rm", "-d", "a.lmc", "-o", "out", code=3)
+
+    def change_during_verification(self, args, output, change):
+        """Stops the command as soon as its output has its name, makes a change, lets it go on."""
+        p = subprocess.Popen([LMC] + args, cwd=self.dir, stderr=subprocess.PIPE)
+        while p.poll() is None and not os.path.exists(self.path(output)):
+            pass
+        os.kill(p.pid, signal.SIGSTOP)
+        change()
+        os.kill(p.pid, signal.SIGCONT)
+        text = p.communicate()[1].decode()
+        self.assertEqual(p.returncode, 1, text)
+        self.assertIn("nothing was removed", text)
+
+    def test_source_that_changes_is_kept(self):
+        self.write("a", random.Random(1).randbytes(MB) * 64)
+
+        def change():
+            with open(self.path("a"), "r+b") as f:
+                f.seek(-1, 2)
+                f.write(b"!")
+        self.change_during_verification(["--rm", "a"], "a.lmc", change)
+        self.assertTrue(os.path.exists(self.path("a")))
+
+    def test_restored_file_that_changes_is_noticed(self):
+        self.write("a", random.Random(1).randbytes(MB) * 64)
+        self.lmc("--rm", "a")
+
+        def change():
+            with open(self.path("a"), "r+b") as f:
+                f.seek(-1, 2)
+                f.write(b"!")
+        self.change_during_verification(["-d", "--rm", "a.lmc"], "a", change)
+        self.assertTrue(os.path.exists(self.path("a.lmc")))
+
+    def test_new_files_are_not_removed(self):
+        self.write("d/x", random.Random(1).randbytes(MB) * 64)
+        p = subprocess.Popen([LMC, "--rm", "d"], cwd=self.dir, stderr=subprocess.PIPE)
+        while p.poll() is None and not os.path.exists(self.path("d.lmc")):
+            pass
+        self.write("d/new", b"new")
+        text = p.communicate()[1].decode()
+        self.assertEqual(p.returncode, 1, text)
+        self.assertEqual(self.read("d/new"), b"new")
+
+
+# ---- bad input ----
+
+
+class BadSnapshots(Case):
+    def setUp(self):
+        super().setUp()
+        self.write("m.safetensors", safetensors([("w", "BF16", [300], bf16(300)), ("z", "F32", [500], bytes(2000))]))
+        self.lmc("m.safetensors")
+        self.good = self.read("m.safetensors.lmc")
+        os.unlink(self.path("m.safetensors"))
+        os.unlink(self.path("m.safetensors.lmc"))
+
+    def check(self, data, codes, what):
+        self.write("x.lmc", data)
+        for args in (["-t", "x.lmc"], ["-d", "x.lmc"]):
+            p = subprocess.run([LMC] + args, cwd=self.dir, capture_output=True, timeout=60)
+            self.assertIn(p.returncode, codes, (what, args, p.stderr))
+            self.assertRegex(p.stderr.decode(), r"^lmc: x\.lmc: ")
+            self.assertEqual(self.tree(), ["x.lmc"], what)
+        self.assertEqual(self.read("x.lmc"), data)
+
+    def test_truncated(self):
+        points = range(len(self.good)) if LONG else sorted(set(range(0, len(self.good), 13)) | {1, 7, 8, 79, 80, 81, len(self.good) - 1})
+        for n in points:
+            self.check(self.good[:n], (3,), "cut to %d" % n)
+
+    def test_extended(self):
+        self.check(self.good + b"x", (3,), "one byte more")
+        self.check(self.good + self.good, (3,), "twice")
+
+    def test_flipped_bits(self):
+        rng = random.Random(10)
+        bits = range(8 * len(self.good)) if LONG else rng.sample(range(8 * len(self.good)), 250)
+        for bit in bits:
+            data = bytearray(self.good)
+            data[bit // 8] ^= 1 << bit % 8
+            self.check(bytes(data), (1, 3) if bit // 8 in (8, 9) else (3,), "bit %d" % bit)
+
+    def test_flipped_bits_and_access_by_index(self):
+        rng = random.Random(12)
+        for bit in rng.sample(range(8 * len(self.good)), 300 if LONG else 60):
+            data = bytearray(self.good)
+            data[bit // 8] ^= 1 << bit % 8
+            self.write("x.lmc", bytes(data))
+            for args in (["-l", "x.lmc"], ["cat", "x.lmc", "w"], ["cat", "x.lmc", "z[5:9]"]):
+                p = subprocess.run([LMC] + args, cwd=self.dir, capture_output=True, timeout=60)
+                self.assertIn(p.returncode, (0, 1, 3), (bit, args, p.stderr))
+                if args[0] == "cat" and p.returncode == 0:
+                    self.assertEqual(p.stdout, bf16(300) if args[2] == "w" else bytes(16))
+
+    def test_magic_and_version(self):
+        self.check(b"", (3,), "empty")
+        self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
+        self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
+        self.check(self.good[:8] + bytes([0, 2]) + self.good[10:], (1,), "newer minor version")
+        self.check(self.good[:8] + bytes([1, 0]) + self.good[10:], (1,), "newer major version")
+        p = self.lmc("-t", "x.lmc", code=1)
+        self.assertIn(b"version", p.stderr)
+
+    def test_blocks_in_the_wrong_order(self):
+        data = random.Random(3).randbytes(400000)
+        self.write("a", data)
+        self.lmc("a")
+        packed = self.read("a.lmc")
+        os.unlink(self.path("a"))
+        os.unlink(self.path("a.lmc"))
+        first, second = packed.index(data[:64]), packed.index(data[70000:70064])
+        self.assertGreater(second, first)
+        swapped = bytearray(packed)
+        size = 65536 + 20
+        swapped[first - 20:first - 20 + size], swapped[first - 20 + size:first - 20 + 2 * size] = \
+            packed[first - 20 + size:first - 20 + 2 * size], packed[first - 20:first - 20 + size]
+        if bytes(swapped) != packed:
+            self.check(bytes(swapped), (3,), "blocks swapped")
+
+    def test_vectors_of_the_specification(self):
+        vectors = os.path.join(ROOT, "spec", "vectors")
+        found = 0
+        for base, _, names in os.walk(vectors):
+            for name in sorted(names):
+                path = os.path.join(base, name)
+                if not name.endswith(".lmc"):
+                    continue
+                found += 1
+                p = subprocess.run([LMC, "-t", path], cwd=self.dir, capture_output=True, timeout=60)
+                if os.sep + "invalid" in base:
+                    self.assertIn(p.returncode, (1, 3), path)
+                    p = subprocess.run([LMC, "-d", "-o", "out", path], cwd=self.dir, capture_output=True, timeout=60)
+                    self.assertIn(p.returncode, (1, 3), path)
+                    self.assertEqual(self.tree(), [], path)
+                else:
+                    self.assertEqual(p.returncode, 0, (path, p.stderr))
+        if not found:
+            self.skipTest("no vectors")
+
+    def test_suffix(self):
+        self.write("x.lmc", self.good)
+        self.refuses("x.lmc", code=1, says="is named .lmc already")
+        self.write("y", self.good)
+        self.refuses("-d", "y", code=1, says="is not named .lmc")
+        self.write(".lmc", self.good)
+        self.refuses("-d", ".lmc", code=1, says="is not named .lmc")
+
+
+# ---- the world is bad ----
+
+
+class Failures(Case):
+    def test_same_input_and_output(self):
+        self.write("a", b"hello")
+        os.link(self.path("a"), self.path("b"))
+        os.symlink("a", self.path("c"))
+        for out in ("a", "./a", "b", "c"):
+            self.refuses("-f", "a", "-o", out, code=1, says="is the input, too")
+        with open(self.path("a"), "ab") as f:
+            self.lmc("-c", "a", stdout=f, code=1, says="standard output is the input")
+        self.assertEqual(self.read("a"), b"hello")
+
+    def test_full_device(self):
+        self.write("a", random.Random(1).randbytes(MB))
+        self.lmc("a")
+        with open("/dev/full", "wb") as full:
+            self.lmc("-c", "a", stdout=full, code=1, says="No space left on device; free some space")
+            self.lmc("-dc", "a.lmc", stdout=full, code=1, says="No space left on device")
+            self.lmc("cat", "--npy", "a.lmc", stdout=full, code=1)
+            self.lmc("-l", "a.lmc", stdout=full, code=1, says="No space left on device")
+            self.lmc("-h", stdout=full, code=1)
+
+    def test_full_disk(self):
+        os.mkdir(self.path("small"))
+        if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.path("small")], capture_output=True).returncode:
+            self.skipTest("cannot mount a small file system")
+        try:
+            self.write("a", random.Random(1).randbytes(3 * MB))
+            self.lmc("a", "-o", "small/a.lmc", code=1, says="No space left on device")
+            self.assertEqual(os.listdir(self.path("small")), [])
+            self.lmc("a")
+            self.lmc("-d", "a.lmc", "-o", "small/a", code=1, says="No space left on device")
+            os.mkdir(self.path("d"))
+            os.rename(self.path("a"), self.path("d/a"))
+            self.lmc("d")
+            self.lmc("-d", "d.lmc", "-o", "small/d", code=1, says="No space left on device")
+            self.assertEqual(os.listdir(self.path("small")), [])
+        finally:
+            subprocess.run(["umount", self.path("small")], check=True)
+
+    def test_file_size_limit(self):
+        self.write("a", random.Random(1).randbytes(3 * MB))
+        for args in ("a", "--rm a"):
+            p = subprocess.run(["sh", "-c", 'ulimit -f 1000; exec "$0" %s' % args, LMC], cwd=self.dir, capture_output=True)
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn(b"File too large", p.stderr)
+            self.assertEqual(self.tree(), ["a"])
+
+    def test_no_permission(self):
+        self.write("a", b"hello")
+        self.write("secret", b"hello", 0)
+        self.write("ro/a", b"hello")
+        binary = self.path("copy-of-lmc")
+        shutil.copy(LMC, binary)
+        os.chmod(binary, 0o755)
+        os.chmod(self.path("ro"), 0o555)
+        drop = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        before = self.tree()
+        for args, says in ((["secret"], b"secret: cannot open it: Permission denied"), (["ro/a"], b"ro/a.lmc: cannot create a file beside it"),
+                           (["-c", "missing"], b"missing: cannot open it: No such file"), (["a", "-o", "none/x"], b"No such file")):
+            p = subprocess.run([binary] + args, cwd=self.dir, capture_output=True, **drop)
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn(says, p.stderr)
+        self.assertEqual(self.tree(), before)
+
+    def interrupt(self, args, feed, number, ready):
+        p = subprocess.Popen([LMC] + args, cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdin.write(feed)
+        p.stdin.flush()
+        limit = time.time() + 20
+        while not ready() and time.time() < limit:
+            time.sleep(0.01)
+        self.assertTrue(ready())
+        p.send_signal(number)
+        code = p.wait(timeout=20)
+        p.stdin.close()
+        p.stderr.close()
+        return code
+
+    def temporary_exists(self):
+        return any(f.startswith(".lmc-") for f in self.tree())
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.assertEqual(self.interrupt(["-o", "x.lmc"], random.Random(1).randbytes(30 * MB), number, self.temporary_exists), -number)
+            self.assertEqual(self.tree(), [])
+
+    def test_signals_while_restoring_a_directory(self):
+        for i in range(3):
+            self.write("d/sub%d/x" % i, random.Random(1).randbytes(9 * MB))
+        self.lmc("d")
+        before = self.tree()
+        packed = self.read("d.lmc")
+        code = self.interrupt(["-d", "-o", "e"], packed[:len(packed) * 3 // 4], signal.SIGINT, lambda: any("sub1" in f for f in self.tree() if f.startswith(".lmc-")))
+        self.assertEqual(code, -signal.SIGINT)
+        self.assertEqual(self.tree(), before)
+
+    def test_ignored_signals_stay_ignored(self):
+        p = subprocess.Popen(["sh", "-c", 'trap "" INT; exec "$0" -o x.lmc', LMC], cwd=self.dir, stdin=subprocess.PIPE)
+        p.stdin.write(b"abc")
+        p.stdin.flush()
+        time.sleep(0.3)
+        p.send_signal(signal.SIGINT)
+        p.stdin.close()
+        self.assertEqual(p.wait(), 0)
+
+    def max_rss(self, *args, stdin=None):
+        """Peak memory in MB. A small Python starts the command: the peak of whoever forks counts, too."""
+        script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        p = subprocess.run([sys.executable, "-c", script, LMC, *args], cwd=self.dir, stdin=stdin, stdout=subprocess.PIPE, check=True)
+        return int(p.stdout) / 1024
+
+    def check_memory(self, megabytes, bound):
+        with open(self.path("big"), "wb") as f:
+            part = bf16(1 << 19)
+            for k in range(megabytes // 2):
+                f.write(part if k % 2 else bytes(len(part)))
+            f.truncate(megabytes * MB)
+        figures = {"compress": self.max_rss("-T4", "big"), "restore": self.max_rss("-d", "-T4", "-o", "out", "big.lmc"),
+                   "test": self.max_rss("-t", "-T4", "big.lmc")}
+        with open(self.path("big"), "rb") as f:
+            cat = subprocess.Popen(["cat"], stdin=f, stdout=subprocess.PIPE)
+            figures["pipe"] = self.max_rss("-T4", "-c", stdin=cat.stdout)
+            cat.stdout.close()
+            cat.wait()
+        if LONG:
+            print("  memory, %d MB file, 4 threads: %s" % (megabytes, {k: "%.0f MB" % v for k, v in figures.items()}), file=sys.stderr)
+        for name, value in figures.items():
+            self.assertLess(value, bound, name)
+
+    def test_memory(self):
+        if SANITIZED:
+            self.skipTest("sanitized build")
+        self.check_memory(160, 80)
+
+    def test_long_memory(self):
+        if not LONG or SANITIZED:
+            self.skipTest("--long")
+        self.check_memory(1000, 80)
+
+
+# ---- real data, the other programs ----
+
+
+class Together(Case):
+    def all_data(self):
+        files = [os.path.join(b, f) for b, _, fs in os.walk(DATA) for f in fs if f.endswith(".safetensors")]
+        return sorted(files)
+
+    def test_sample(self):
+        if not os.path.exists(SAMPLE):
+            self.skipTest("no sample")
+        shutil.copyfile(SAMPLE, self.path("s.safetensors"))
+        self.assertLess(self.round_trip("s.safetensors"), os.path.getsize(SAMPLE) * 0.72)
+
+    def test_real_data(self):
+        files = self.all_data()
+        if not files:
+            self.skipTest("no LMC_DATA")
+        for path in files:
+            shutil.copyfile(path, self.path("m.safetensors"))
+            self.round_trip("m.safetensors", "-f")
+
+    def test_real_directory(self):
+        path = os.path.join(DATA, "series", "step-001000")
+        if not os.path.isdir(path):
+            self.skipTest("no LMC_DATA")
+        self.lmc(path, "-o", "d.lmc")
+        self.lmc("-d", "d.lmc")
+        for f in os.listdir(path):
+            with open(os.path.join(path, f), "rb") as source:
+                self.assertEqual(self.read("d/" + f), source.read())
+
+    def test_reference_decoder(self):
+        if not os.path.exists(DECODER):
+            self.skipTest("no reference decoder")
+        cases = {"bf16.safetensors": safetensors([("w", "BF16", [9000], bf16(9000)), ("v", "F32", [50], f32(50))], tail=b"tail"), "text": b"to be or not\n" * 500,
+                 "zeros": bytes(70000), "random": random.Random(1).randbytes(70001), "empty": b"", "f.npy": npy("<f8", (99,), bytes(range(99)) * 8)}
+        for name, data in cases.items():
+            self.write(name, data)
+            self.lmc(name)
+            subprocess.run([sys.executable, DECODER, name + ".lmc", "out"], cwd=self.dir, check=True)
+            self.assertEqual(self.read("out"), data)
+            os.unlink(self.path("out"))
+        for name, data in cases.items():
+            self.write("d/" + name, data)
+        os.mkdir(self.path("d/nothing"))
+        self.lmc("d")
+        subprocess.run([sys.executable, DECODER, "d.lmc", "e"], cwd=self.dir, check=True)
+        self.assertEqual({f: self.read("e/" + f) for f in os.listdir(self.path("e")) if f != "nothing"}, cases)
+
+    def test_examples(self):
+        cc = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+        if not cc:
+            self.skipTest("no compiler")
+        for name in ("embed", "read_tensor"):
+            subprocess.run(cc.split() + ["-O1", "-std=c99", os.path.join(ROOT, "examples", name + ".c"), "-o", self.path(name), "-lm"], check=True)
+        p = subprocess.run([self.path("embed")], stdout=subprocess.PIPE, check=True)
+        self.assertIn(b"restored", p.stdout)
+        self.write("m.safetensors", safetensors([("w", "F32", [5], b"a" * 20), ("v", "F32", [5], b"b" * 20)]))
+        self.lmc("m.safetensors")
+        p = subprocess.run([self.path("read_tensor"), "m.safetensors.lmc", "v"], cwd=self.dir, capture_output=True, check=True)
+        self.assertEqual(p.stdout, b"b" * 20)
+        p = subprocess.run([self.path("read_tensor"), "m.safetensors.lmc", "x"], cwd=self.dir, capture_output=True)
+        self.assertEqual(p.returncode, 1)
+
+    def test_long_gigabytes(self):
+        if not LONG:
+            self.skipTest("--long")
+        n = 1000 * MB
+        rng = random.Random(1)
+        f = floats(1 << 21)
+        text = b" ".join(rng.choice([b"the", b"weights", b"of", b"a", b"large", b"model", b"are", b"random"]) for _ in range(1 << 19))
+        half = b"".join(struct.pack("<e", x) for x in f)
+        int8 = bytes(min(255, max(0, int(x * 1500) + 128)) for x in f)
+        kinds = {"bf16": (bf16(1 << 21), "BF16"), "fp16": (half, "F16"), "fp32": (f.tobytes(), "F32"), "fp8": (bytes(b >> 8 & 255 for b in array("H", half)), "F8_E5M2"),
+                 "int8": (int8, "I8"), "text": (text, None), "zeros": (bytes(MB), None), "random": (None, None)}
+        for name, (part, dtype) in kinds.items():
+            with open(self.path("big"), "wb") as out:
+                while out.tell() < n:
+                    out.write(rng.randbytes(16 * MB) if part is None else part)
+            start = time.time()
+            self.lmc(*(["--dtype", dtype] if dtype else []), "big")
+            middle = time.time()
+            self.lmc("-d", "big.lmc", "-o", "out")
+            end = time.time()
+            self.assertEqual(subprocess.run(["cmp", "big", "out"], cwd=self.dir).returncode, 0)
+            size, packed = os.path.getsize(self.path("big")), os.path.getsize(self.path("big.lmc"))
+            print("  %-7s %d -> %d bytes (%.3f %%), %.1f s, %.1f s" % (name, size, packed, 100 * packed / size, middle - start, end - middle), file=sys.stderr)
+            if name == "zeros":
+                self.assertLess(packed * 1000, size)
+            if name == "random":
+                self.assertLess(packed, size * 1.001)
+            for f_ in ("big", "big.lmc", "out"):
+                os.unlink(self.path(f_))
+
+
+# ---- runner ----
+
+
+def main():
+    names = [a for a in sys.argv[1:] if not a.startswith("-")]
+    if not os.access(LMC, os.X_OK):
+        print("%s is missing: build it first" % LMC)
+        print("0 passed, 1 failed")
+        return 1
+    tests = []
+    for suite in unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]):
+        tests += [t for t in suite if not names or any(n in t.id() for n in names)]
+    passed = failed = skipped = 0
+    for test in tests:
+        result = unittest.TestResult()
+        start = time.time()
+        test.run(result)
+        name = test.id().replace("__main__.", "")
+        problems = result.failures + result.errors
+        for _, text in problems:
+            print("FAILED  %s\n%s" % (name, text))
+        for _, reason in result.skipped:
+            print("skipped %s: %s" % (name, reason))
+        failed += bool(problems)
+        skipped += bool(result.skipped)
+        passed += not problems and not result.skipped
+        if "-v" in sys.argv:
+            print("%-60s %6.2f s" % (name, time.time() - start))
+        sys.stdout.flush()
+    print("%d passed, %d failed%s" % (passed, failed, ", %d skipped" % skipped if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

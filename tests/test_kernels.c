@@ -1,0 +1,196 @@
+/* Every kernel of every tier of this machine: the scalar one against its definition in plain C, the others against the scalar
+ * one; at all small counts, with exact buffers between guard pages where a kernel promises exactness. */
+#include "t.h"
+
+#define MAX_N 700u
+
+static t_guard guard_a, guard_b, guard_c;
+
+static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
+{
+    size_t i;
+    for (i = 0; i < size; i++) p[i] = (uint8_t)t_below(seed, limit);
+}
+
+static void test_crc(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t sizes[] = {4095, 4096, 4097, 12287, 12288, 12289, 24576, 40000, 131072};
+    size_t i, size;
+    CHECK(k->crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
+    for (i = 0; i < 900 + sizeof sizes / sizeof *sizes; i++) {
+        uint32_t start = (uint32_t)t_random(seed), crc = ~start;
+        uint8_t *p;
+        size_t j;
+        int bit;
+        size = i < 900 ? i : sizes[i - 900];
+        p = t_tail(&guard_a, size);
+        fill(p, size, seed, 256);
+        for (j = 0; j < size; j++) {
+            crc ^= p[j];
+            for (bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+        }
+        t_note("%s, %lu bytes", lmc_tier_name(k->tier), (unsigned long)size);
+        CHECK(k->crc32c(start, p, size) == ~crc);
+    }
+}
+
+static void test_split(const lmc__kernels *k, uint64_t *seed)
+{
+    static uint8_t rows[8][MAX_N + 8];
+    unsigned width, p;
+    int rotate;
+    size_t n, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (rotate = 0; rotate < 2; rotate++)
+            for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+                uint8_t *src = t_tail(&guard_a, n * width), *dst = t_tail(&guard_b, n * width);
+                uint32_t counts[8][256], expected[8][256];
+                lmc__planes planes;
+                lmc__const_planes back;
+                int ok = 1;
+                fill(src, n * width, seed, 256);
+                memset(counts, 0, sizeof counts);
+                memset(expected, 0, sizeof expected);
+                for (p = 0; p < 8; p++) {
+                    memset(rows[p], 0xEE, sizeof rows[p]);
+                    planes.row[p] = rows[p] + MAX_N - n; /* exactly n bytes */
+                    back.row[p] = planes.row[p];
+                }
+                k->split(&planes, src, n, width, rotate);
+                for (i = 0; i < n; i++) {
+                    uint64_t v = 0;
+                    for (p = 0; p < width; p++) v |= (uint64_t)src[i * width + p] << 8 * p;
+                    if (rotate) v = v << 1 | v >> (8 * width - 1);
+                    for (p = 0; p < width; p++) {
+                        ok &= planes.row[p][i] == (uint8_t)(v >> 8 * p);
+                        expected[p][v >> 8 * p & 255]++;
+                    }
+                }
+                for (p = 0; p < width; p++) ok &= rows[p][MAX_N] == 0xEE && (n == MAX_N || rows[p][MAX_N - n - 1] == 0xEE);
+                t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate, (unsigned long)n);
+                CHECK(ok);
+                k->join(dst, &back, n, width, rotate);
+                CHECK(memcmp(dst, src, n * width) == 0);
+                k->count_values(counts, src, n, width, rotate);
+                CHECK(memcmp(counts, expected, sizeof counts) == 0);
+            }
+}
+
+/* Lists: LMC__PAD bytes of slack, then the guard. */
+static void test_trees(const lmc__kernels *k, uint64_t *seed)
+{
+    uint8_t *const left = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const right = left + MAX_N + LMC__PAD;
+    uint8_t mask[MAX_N / 8 + 2], symbols[256], plain[MAX_N];
+    size_t n, i;
+    for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+        uint8_t *list = t_tail(&guard_a, n + LMC__PAD), *out = t_tail(&guard_c, n + LMC__PAD);
+        const unsigned split = 1 + (unsigned)t_below(seed, 255);
+        const unsigned limit = n % 3 == 0 ? 256 : n % 3 == 1 ? split + 1 : split; /* both sides, few right, none right */
+        unsigned depth, side;
+        fill(list, n + LMC__PAD, seed, 256);
+        fill(list, n, seed, limit);
+        memcpy(plain, list, n);
+        t_note("%s, n %lu, split %u, limit %u", lmc_tier_name(k->tier), (unsigned long)n, split, limit);
+
+        for (side = 0; side < 4; side++) { /* which lists are wanted; with both, the left one in place */
+            const int want_left = side & 1, want_right = side >> 1;
+            uint8_t *const in_place = side == 3 ? list : left;
+            size_t n_left = 0, n_right = 0, found;
+            int ok = 1;
+            memset(mask, 0xEE, sizeof mask);
+            found = k->partition(mask, want_left ? in_place : NULL, want_right ? right : NULL, list, n, split);
+            for (i = 0; i < n; i++) {
+                const int bit = plain[i] >= split;
+                ok &= (mask[i / 8] >> (i % 8) & 1) == bit;
+                if (bit) {
+                    ok &= !want_right || right[n_right] == plain[i];
+                    n_right++;
+                } else {
+                    ok &= !want_left || in_place[n_left] == plain[i];
+                    n_left++;
+                }
+            }
+            ok &= found == n_right && mask[(n + 7) / 8] == 0xEE && (n % 8 == 0 || mask[n / 8] >> n % 8 == 0);
+            CHECK(ok);
+            CHECK(k->count_ones(mask, (n + 7) / 8) == n_right);
+            if (side == 3) { /* back, from lists and from constants */
+                lmc__side a, b;
+                unsigned constant;
+                for (constant = 0; constant < 4; constant++) {
+                    a.list = constant & 1 ? NULL : list;
+                    b.list = constant & 2 ? NULL : right;
+                    a.value = 3;
+                    b.value = 250;
+                    k->merge(out, mask, n, a, b);
+                    for (ok = 1, i = 0; i < n; i++) ok &= out[i] == (plain[i] >= split ? (b.list ? plain[i] : 250) : a.list ? plain[i] : 3);
+                    CHECK(ok);
+                }
+                memcpy(list, plain, n);
+            }
+        }
+
+        fill(symbols, sizeof symbols, seed, 256);
+        k->map(out, list, n, symbols);
+        for (side = 1, i = 0; i < n; i++) side &= out[i] == symbols[plain[i]];
+        CHECK(side);
+        memcpy(out, list, n);
+        k->map(out, out, n, symbols); /* in place */
+        for (side = 1, i = 0; i < n; i++) side &= out[i] == symbols[plain[i]];
+        CHECK(side);
+
+        for (depth = 1; depth <= 6; depth++) {
+            const size_t row = (n + 7) / 8;
+            const unsigned first = (unsigned)t_below(seed, 257 - (1u << depth));
+            uint8_t *const exact = t_tail(&guard_b, depth * row), *const exact_symbols = t_tail(&guard_c, (size_t)1 << depth);
+            int ok = 1;
+            unsigned d;
+            for (i = 0; i < n; i++) list[i] = plain[i] = (uint8_t)(first + t_below(seed, (size_t)1 << depth));
+            k->flatten(exact, list, n, first, depth);
+            for (i = 0; i < 8 * row; i++)
+                for (d = 0; d < depth; d++)
+                    ok &= (exact[d * row + i / 8] >> i % 8 & 1) == (i < n ? (plain[i] - first) >> (depth - 1 - d) & 1u : 0u);
+            CHECK(ok);
+            fill(exact_symbols, (size_t)1 << depth, seed, 256);
+            k->unflatten(list, exact, n, exact_symbols, depth);
+            for (ok = 1, i = 0; i < n; i++) ok &= list[i] == exact_symbols[plain[i] - first];
+            CHECK(ok);
+        }
+    }
+}
+
+static void test_constant(const lmc__kernels *k, uint64_t *seed)
+{
+    size_t n;
+    for (n = 1; n < MAX_N; n++) {
+        uint8_t *p = t_tail(&guard_a, n);
+        memset(p, (int)t_below(seed, 256), n);
+        t_note("%s, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
+        CHECK(k->is_constant(p, n));
+        if (n < 2) continue;
+        p[t_below(seed, n)] ^= 0x10;
+        CHECK(!k->is_constant(p, n));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = 20;
+    int tier;
+    t_begin(argc, argv);
+    guard_a = t_new_guard(140000);
+    guard_b = t_new_guard(2 * (MAX_N + LMC__PAD) * 8);
+    guard_c = t_new_guard(MAX_N * 8);
+    for (tier = 0; tier < 4; tier++) {
+        const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
+        if (k == NULL) {
+            printf("tier %s: not on this machine\n", lmc_tier_name((enum lmc_tier)tier));
+            continue;
+        }
+        CHECK((int)k->tier == tier);
+        test_crc(k, &seed);
+        test_split(k, &seed);
+        test_trees(k, &seed);
+        test_constant(k, &seed);
+    }
+    return t_end();
+}

@@ -1,0 +1,3 @@
+/* The one file of the program that implements. */
+#define LMC_IMPLEMENTATION
+#include "../../lmc.h"

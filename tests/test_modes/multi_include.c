@@ -1,0 +1,14 @@
+/* Included again and again, before and after the implementation, as happens when other headers include it. */
+#include "../../lmc.h"
+#include "../../lmc.h"
+#define LMC_IMPLEMENTATION
+#include "../../lmc.h"
+#include "../../lmc.h"
+#undef LMC_IMPLEMENTATION
+#include "../../lmc.h"
+#include "use.h"
+
+int main(void)
+{
+    return use();
+}

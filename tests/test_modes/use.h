@@ -1,0 +1,46 @@
+/* use.h - a round trip through all three layers, for each way of including lmc.h. */
+#ifndef USE_H
+#define USE_H
+
+#include <string.h>
+
+static int use_append(void *user, const void *data, size_t size)
+{
+    (void)data;
+    *(size_t *)user += size;
+    return 0;
+}
+
+/* 0 if everything works */
+static int use(void)
+{
+    static unsigned char src[6000], enc[6020], dst[6000], ws[1 << 18];
+    lmc_position position = {0, 0};
+    lmc_tensor_options options;
+    lmc_writer *writer = NULL;
+    lmc_sink sink;
+    lmc_file file;
+    size_t i, enc_size, dst_size, total = 0;
+    for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);
+    if (lmc_workspace_size(3000) > sizeof ws) return 1;
+    if (lmc_encode_block(enc, sizeof enc, &enc_size, src, sizeof src, LMC_BF16, position, ws, sizeof ws) != LMC_OK) return 2;
+    if (lmc_decode_block(dst, sizeof dst, &dst_size, enc, enc_size, position, ws, sizeof ws) != LMC_OK) return 3;
+    if (dst_size != sizeof src || memcmp(src, dst, sizeof src) != 0 || enc_size >= sizeof src) return 4;
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_BF16;
+    options.log2_block = 14;
+    if (lmc_tensor_workspace_size(&options) == 0) return 5;
+    memset(&file, 0, sizeof file);
+    file.path = "file";
+    file.size = sizeof src;
+    sink.write = use_append;
+    sink.user = &total;
+    if (lmc_open_writer(&writer, &sink, NULL) != LMC_OK || lmc_begin_file(writer, &file, LMC_AUTO) != LMC_OK ||
+        lmc_write_bytes(writer, src, sizeof src) != LMC_OK || lmc_end_file(writer) != LMC_OK || lmc_finish_writer(writer) != LMC_OK)
+        return 6;
+    if (lmc_count_written(writer) != total) return 7;
+    lmc_free_writer(writer);
+    return strcmp(lmc_version(), LMC_VERSION) != 0;
+}
+
+#endif

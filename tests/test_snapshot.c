@@ -1,0 +1,875 @@
+/* Layer 3: whole snapshots through writer, restore and reader; identities, limits, faults of every callback and allocation. */
+#include "t_io.h"
+
+#include <time.h>
+
+
+/* Bytes of a random-looking but fixed kind for file number i. */
+static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
+{
+    uint8_t *data = (uint8_t *)malloc(size ? size : 1);
+    if (data == NULL) abort();
+    t_fill(data, size, kind, dtype, size + 1);
+    return data;
+}
+
+static void free_model(t_model *model)
+{
+    size_t i;
+    for (i = 0; i < model->n_files; i++) {
+        free((void *)(uintptr_t)model->files[i].data);
+        free((void *)(uintptr_t)model->files[i].file.tensors);
+    }
+    memset(model, 0, sizeof *model);
+}
+
+/* A file like a safetensors shard: a text header, one tensor of every dtype and some unknown ones, gaps and a tail. */
+static void add_shard(t_model *model, const char *path, size_t n)
+{
+    static const char *const odd[] = {"F8_E4M3FN", "Q4_K", "x", "a dtype with a name of 32 bytes."};
+    static char names[LMC_DTYPE_COUNT + 8][24];
+    static uint64_t shapes[LMC_DTYPE_COUNT + 8][4];
+    size_t count = LMC_DTYPE_COUNT - 1 + 4 + 3, i, size = 1111;
+    lmc_tensor *tensors = (lmc_tensor *)calloc(count, sizeof *tensors);
+    uint8_t *data;
+    t_file *f;
+    if (tensors == NULL) abort();
+    for (i = 0; i < count; i++) {
+        enum lmc_dtype dtype = i + 1 < LMC_DTYPE_COUNT ? (enum lmc_dtype)(i + 1) : LMC_AUTO;
+        const char *dtype_name = dtype ? lmc_dtype_name(dtype) : i < LMC_DTYPE_COUNT + 3 ? odd[i - LMC_DTYPE_COUNT + 1] : "BF16";
+        unsigned rank = 3;
+        uint64_t bytes;
+        snprintf(names[i], sizeof names[i], "layer.%lu.weight", (unsigned long)(i * 7 % 40));
+        shapes[i][0] = 2;
+        shapes[i][1] = n + i;
+        shapes[i][2] = 4; /* so that F4 and F6 fill whole bytes */
+        bytes = 8 * (n + i) * lmc_dtype_bits(dtype) / 8;
+        if (i == count - 1) rank = 0, bytes = 2;                        /* a scalar */
+        if (i == count - 2) shapes[i][1] = 0, bytes = 0;                /* an empty tensor */
+        if (i == count - 3) shapes[i][1] = 5 * n, bytes = 40 * n * 2;
+        tensors[i] = t_tensor(names[i], dtype_name, rank, shapes[i], size, bytes);
+        size += (size_t)bytes + (i % 5 == 2 ? 3 + i : 0); /* gaps now and then */
+    }
+    size += 77;
+    data = (uint8_t *)malloc(size);
+    if (data == NULL) abort();
+    t_fill(data, size, T_TEXT, LMC_U8, n);
+    for (i = 0; i < count; i++)
+        t_fill(data + tensors[i].offset, (size_t)tensors[i].size, (enum t_kind)(i % 3 ? T_GAUSS : T_SPARSE),
+               lmc_find_dtype(tensors[i].dtype), i);
+    f = t_add_file(model, path, data, size);
+    f->file.tensors = tensors;
+    f->file.n_tensors = count;
+}
+
+static void everything(t_model *model, size_t n)
+{
+    t_file *f;
+    uint8_t *data;
+    memset(model, 0, sizeof *model);
+    f = t_add_file(model, "checkpoint/empty directory", NULL, 0);
+    f->file.kind = LMC_FILE_DIRECTORY;
+    f->file.has_mode = 1;
+    f->file.mode = 0755;
+    add_shard(model, "checkpoint/model-00001-of-00001.safetensors", n);
+    model->files[1].file.has_mode = model->files[1].file.has_mtime = 1;
+    model->files[1].file.mode = 07777;
+    model->files[1].file.mtime_s = -1;
+    model->files[1].file.mtime_ns = 999999999;
+    t_add_file(model, "checkpoint/config.json", make(900, T_TEXT, LMC_U8), 900);
+    t_add_file(model, "checkpoint/optimizer.pt", make(20 * n + 1, T_PICKLE, LMC_U8), 20 * n + 1);
+    f = t_add_file(model, "raw.bf16", make(8 * n + 1, T_GAUSS, LMC_BF16), 8 * n + 1); /* an odd byte at the end */
+    f->default_dtype = LMC_BF16;
+    f = t_add_file(model, "raw.f32", make(16 * n, T_GAUSS, LMC_F32), 16 * n);
+    f->default_dtype = LMC_F32;
+    f->file.size = LMC_UNKNOWN_SIZE;
+    f = t_add_file(model, "of unknown size", make(30 * n + 5, T_GAUSS, LMC_F16), 30 * n + 5);
+    f->file.size = LMC_UNKNOWN_SIZE;
+    f = t_add_file(model, "empty, of unknown size", NULL, 0);
+    f->file.size = LMC_UNKNOWN_SIZE;
+    t_add_file(model, "empty", NULL, 0);
+    f = t_add_file(model, "\xC3\xA4/\xE6\xA8\xA1\xE5\x9E\x8B", make(1, T_RANDOM, LMC_U8), 1);
+    f->file.has_mtime = 1;
+    f->file.mtime_s = INT64_MAX;
+    data = make(5 * n, T_RANDOM, LMC_U8);
+    t_add_file(model, "zz", data, 5 * n);
+    model->n_metadata = 3;
+    model->keys[0] = "zeta";
+    model->values[0] = "";
+    model->keys[1] = "alpha";
+    model->values[1] = "any\0bytes";
+    model->value_sizes[1] = 9;
+    model->keys[2] = "alpha.2";
+    model->values[2] = "x";
+    model->value_sizes[2] = 1;
+}
+
+/* Everything that the reader tells beside the data itself. */
+static void check_reader(const t_model *model, t_memory *in)
+{
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    uint8_t id[32], want[32];
+    uint64_t state = 5, sum = 0;
+    size_t i, k, round;
+    source.read_at = t_read_at;
+    source.user = in;
+    source.size = in->size;
+    in->reads = 0;
+    if (!CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) return;
+    CHECK(in->reads <= 3);
+    lmc_get_identity(reader, id);
+    t_model_identity(model, want);
+    CHECK(memcmp(id, want, 32) == 0);
+    CHECK(lmc_count_files(reader) == model->n_files);
+    CHECK(lmc_get_file(reader, model->n_files) == NULL && lmc_get_file(reader, SIZE_MAX) == NULL);
+    for (i = 0; i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        const lmc_file *file = lmc_get_file(reader, i);
+        uint8_t *data = (uint8_t *)malloc(f->size + 1);
+        uint64_t encoded = lmc_count_encoded(reader, i, 0, f->size), half;
+        if (data == NULL) abort();
+        CHECK(file != NULL && (encoded > 0) == (f->size > 0) && encoded <= f->size + 20 * (f->size / 16384 + 40));
+        sum += encoded;
+        half = lmc_count_encoded(reader, i, 0, f->size / 2) + lmc_count_encoded(reader, i, f->size / 2, f->size - f->size / 2);
+        t_note("encoded size of file %lu: %lu, in halves %lu", (unsigned long)i, (unsigned long)encoded, (unsigned long)half);
+        CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100); /* for listings: about right */
+        for (k = 0; k < f->file.n_tensors; k++) {
+            const lmc_tensor *tensor = &f->file.tensors[k];
+            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank, tensor->shape, want);
+            CHECK(memcmp(file->tensors[k].identity, want, 32) == 0);
+            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size), LMC_OK);
+            CHECK(memcmp(data, f->data + tensor->offset, (size_t)tensor->size) == 0);
+            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], tensor->size, data, 1), LMC_ERR_ARGUMENT);
+        }
+        if (k == 0) {
+            t_file_identity(f, want);
+            CHECK(memcmp(file->identity, want, 32) == 0);
+        }
+        for (round = 0; round < 20; round++) {
+            size_t from = t_below(&state, f->size + 1), part = t_below(&state, f->size - from + 1);
+            memset(data, 0x77, part + 1);
+            CHECK_STATUS(lmc_read_file(reader, i, from, data, part), LMC_OK);
+            CHECK((part == 0 || memcmp(data, f->data + from, part) == 0) && data[part] == 0x77);
+        }
+        CHECK_STATUS(lmc_read_file(reader, i, f->size, data, 1), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_file(reader, i, UINT64_MAX, data, 2), LMC_ERR_ARGUMENT);
+        free(data);
+    }
+    CHECK(sum < in->size);
+    {
+        const char *key = NULL, *last = NULL;
+        const void *value = NULL;
+        size_t size = 99;
+        uint8_t byte;
+        const lmc_tensor *tensor = NULL;
+        for (i = 0; i < model->n_metadata; i++) {
+            CHECK_STATUS(lmc_get_metadata(reader, i, &key, &value, &size), LMC_OK);
+            CHECK(last == NULL || strcmp(last, key) < 0);
+            for (k = 0; k < model->n_metadata && strcmp(model->keys[k], key) != 0; k++) {}
+            CHECK(k < model->n_metadata && size == model->value_sizes[k] && memcmp(value, model->values[k], size) == 0);
+            last = key;
+        }
+        CHECK_STATUS(lmc_get_metadata(reader, model->n_metadata, &key, &value, &size), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_read_file(reader, model->n_files, 0, &byte, 1), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, "no such tensor", &i, &tensor), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_find_tensor(reader, "no such file", "layer.0.weight", &i, &tensor), LMC_ERR_NOT_FOUND);
+        CHECK(tensor == NULL);
+    }
+    lmc_free_reader(reader);
+}
+
+/* Write in many ways: the same bytes; restore and read in many ways: the same model. */
+static void check_model(const t_model *model, unsigned log2_block, const char *name)
+{
+    static const size_t pieces[] = {0, 1, 7, 4097, 100001};
+    static const unsigned workers[] = {0, 1, 2, 5}; /* 0: no lmc_parallel */
+    t_memory first, out;
+    uint8_t id[32], id2[32];
+    size_t i, k, total = 0;
+    t_heap heap;
+    for (i = 0; i < model->n_files; i++) total += model->files[i].size;
+    memset(&first, 0, sizeof first);
+    for (i = 0; i < 5; i++)
+        for (k = 0; k < 4; k++) {
+            unsigned n = workers[k];
+            lmc_parallel parallel = t_parallel(&n);
+            lmc_writer_options options;
+            if (pieces[i] == 1 && total > 300000) continue;
+            if (i != 0 && k == 1) continue;
+            if (t_quick && (i + k) % 3 != 0) continue;
+            t_note("%s: write, log2_block %u, pieces of %lu, %u workers", name, log2_block, (unsigned long)pieces[i], n);
+            memset(&heap, 0, sizeof heap);
+            heap.fail_at = -1;
+            memset(&out, 0, sizeof out);
+            memset(&options, 0, sizeof options);
+            options.log2_block = log2_block;
+            options.parallel = n ? &parallel : NULL;
+            options.alloc_user = &heap;
+            CHECK_STATUS(t_write_model(model, &out, &options, pieces[i], id2), LMC_OK);
+            CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0 && heap.calls > 0);
+            if (first.data == NULL) {
+                first = out;
+                memcpy(id, id2, 32);
+                t_model_identity(model, id2);
+                CHECK(memcmp(id, id2, 32) == 0);
+                continue;
+            }
+            CHECK(out.size == first.size && memcmp(out.data, first.data, out.size) == 0);
+            CHECK(memcmp(id, id2, 32) == 0);
+            free(out.data);
+        }
+    for (i = 0; i < 5; i++)
+        for (k = 0; k < 4; k++) {
+            unsigned n = workers[k];
+            int wrong = 1;
+            lmc_parallel parallel = t_parallel(&n);
+            lmc_restore_options options;
+            lmc_reader_options read_options;
+            if (t_quick && (i + k) % 3 != 0) continue;
+            t_note("%s: restore, log2_block %u, pieces of %lu, %u workers", name, log2_block, (unsigned long)pieces[i], n);
+            memset(&heap, 0, sizeof heap);
+            heap.fail_at = -1;
+            memset(&options, 0, sizeof options);
+            memset(&read_options, 0, sizeof read_options);
+            options.parallel = read_options.parallel = n ? &parallel : NULL;
+            options.alloc_user = read_options.alloc_user = &heap;
+            first.piece = pieces[i];
+            memset(id2, 0, sizeof id2);
+            CHECK_STATUS(t_restore_model(model, &first, &options, id2, &wrong), LMC_OK);
+            CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            if (i != 0) continue;
+            t_note("%s: read, log2_block %u, %u workers", name, log2_block, n);
+            CHECK_STATUS(t_read_model(model, &first, &read_options, &wrong), LMC_OK);
+            CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+        }
+    t_note("%s: reader, log2_block %u", name, log2_block);
+    check_reader(model, &first);
+    free(first.data);
+}
+
+static void test_models(void)
+{
+    static t_model model;
+    static const size_t sizes[] = {1, 100, 3000, 20000};
+    lmc_tensor *tensors;
+    size_t i, n;
+    t_file *f;
+
+    for (i = 0; i < (t_quick ? 2u : 4u); i++) {
+        everything(&model, sizes[i]);
+        check_model(&model, i == 1 ? 14 : i == 2 ? 17 : 0, "everything");
+        free_model(&model);
+    }
+    t_add_file(&model, "", make(70000, T_GAUSS, LMC_F32), 70000); /* from a pipe: no name, no size, one file */
+    model.files[0].file.size = LMC_UNKNOWN_SIZE;
+    check_model(&model, 14, "pipe");
+    free_model(&model);
+
+    t_add_file(&model, "empty", NULL, 0);
+    check_model(&model, 0, "empty file");
+    free_model(&model);
+    t_add_file(&model, "d", NULL, 0)->file.kind = LMC_FILE_DIRECTORY;
+    check_model(&model, 0, "directory");
+    free_model(&model);
+
+    /* many small tensors of two dtypes in turn, and as many small files */
+    n = t_quick ? 200 : 1500;
+    tensors = (lmc_tensor *)calloc(n, sizeof *tensors);
+    {
+        static char names[1500][12];
+        static const uint64_t shape[1] = {37};
+        size_t at = 0;
+        if (tensors == NULL) abort();
+        for (i = 0; i < n; i++) {
+            int wide = i % 3 == 0;
+            snprintf(names[i], sizeof names[i], "t%lu", (unsigned long)(i * 7919 % 100003));
+            tensors[i] = t_tensor(names[i], wide ? "F32" : "BF16", 1, shape, at, wide ? 148 : 74);
+            at += wide ? 148 : 74;
+        }
+        f = t_add_file(&model, "small/tensors", make(at, T_GAUSS, LMC_BF16), at);
+    }
+    f->file.tensors = tensors;
+    f->file.n_tensors = n;
+    for (i = 0; i < T_MAX_FILES - 10; i++) {
+        static char paths[T_MAX_FILES][16];
+        snprintf(paths[i], sizeof paths[i], "small/%lu", (unsigned long)(i * 31 % 1009));
+        t_add_file(&model, paths[i], make(i % 50, T_TEXT, LMC_U8), i % 50);
+    }
+    check_model(&model, 0, "small ones");
+    free_model(&model);
+
+    /* more than the largest look-ahead: several megabytes of each kind, not all multiples of a block */
+    if (!t_quick) {
+        f = t_add_file(&model, "unknown", make(18000001, T_GAUSS, LMC_BF16), 18000001);
+        f->file.size = LMC_UNKNOWN_SIZE;
+        f->default_dtype = LMC_BF16;
+        t_add_file(&model, "known", make(5000000, T_GAUSS, LMC_F32), 5000000);
+        check_model(&model, 0, "large");
+        free_model(&model);
+    }
+}
+
+/* The example of the spec's wording: two files with a tensor of the same name. */
+static void test_find(void)
+{
+    static t_model model;
+    static const uint64_t shape[2] = {10, 5};
+    lmc_tensor tensors[2];
+    uint8_t data[300];
+    t_memory out;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    const lmc_tensor *tensor = NULL;
+    size_t number = 9;
+    t_note("find");
+    memset(&model, 0, sizeof model);
+    memset(&out, 0, sizeof out);
+    t_fill(data, sizeof data, T_GAUSS, LMC_BF16, 1);
+    tensors[0] = t_tensor("both", "BF16", 2, shape, 0, 100);
+    tensors[1] = t_tensor("", "F16", 2, shape, 200, 100);
+    t_add_file(&model, "a", data, 300)->file.tensors = tensors;
+    t_add_file(&model, "b", data, 300)->file.tensors = tensors;
+    model.files[0].file.n_tensors = 2;
+    model.files[1].file.n_tensors = 1;
+    CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+    source.read_at = t_read_at;
+    source.user = &out;
+    source.size = out.size;
+    if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, "both", &number, &tensor), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_find_tensor(reader, "b", "both", &number, &tensor), LMC_OK);
+        CHECK(number == 1 && tensor == &lmc_get_file(reader, 1)->tensors[0]);
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, "", &number, &tensor), LMC_OK);
+        CHECK(number == 0 && tensor->offset == 200);
+        CHECK_STATUS(lmc_find_tensor(reader, "b", "", &number, &tensor), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_find_tensor(reader, "a", NULL, &number, &tensor), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_find_tensor(NULL, "a", "both", &number, &tensor), LMC_ERR_ARGUMENT);
+    }
+    lmc_free_reader(reader);
+    free(out.data);
+}
+
+/* Every callback fails once, every allocation fails once: the right status, nothing leaked, nothing wrong delivered. */
+static void test_faults(void)
+{
+    static t_model model;
+    t_memory good, out;
+    t_calls calls;
+    t_heap heap;
+    unsigned n = 2;
+    lmc_parallel parallel = t_parallel(&n);
+    int mode;
+    everything(&model, 600);
+    memset(&good, 0, sizeof good);
+    CHECK_STATUS(t_write_model(&model, &good, NULL, 0, NULL), LMC_OK);
+    for (mode = 0; mode < 12; mode++) {
+        int what = mode % 3, threads = mode / 3 % 2, memory = mode / 6; /* write, restore, read; serial, threads; calls, allocations */
+        long k, step = t_quick ? 7 : 1;
+        for (k = 0; ; k += step) {
+            lmc_writer_options write_options;
+            lmc_restore_options restore_options;
+            lmc_reader_options read_options;
+            enum lmc_status status;
+            int wrong = 0, failed;
+            memset(&calls, 0, sizeof calls);
+            memset(&heap, 0, sizeof heap);
+            calls.fail_at = memory ? -1 : k;
+            heap.fail_at = memory ? k : -1;
+            memset(&write_options, 0, sizeof write_options);
+            memset(&restore_options, 0, sizeof restore_options);
+            memset(&read_options, 0, sizeof read_options);
+            write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+            write_options.log2_block = 14;
+            if (threads) write_options.parallel = restore_options.parallel = read_options.parallel = &parallel;
+            t_note("%s, %s, %s %ld fails", what == 0 ? "write" : what == 1 ? "restore" : "read", threads ? "threads" : "serial",
+                   memory ? "allocation" : "callback", k);
+            if (what == 0) {
+                memset(&out, 0, sizeof out);
+                out.calls = &calls;
+                status = t_write_model(&model, &out, &write_options, 1000, NULL);
+                free(out.data);
+            } else {
+                good.calls = &calls;
+                good.piece = 50000;
+                status = what == 1 ? t_restore_model(&model, &good, &restore_options, NULL, &wrong)
+                                   : t_read_model(&model, &good, &read_options, &wrong);
+                good.calls = NULL;
+            }
+            failed = memory ? heap.calls > k : calls.calls > k;
+            CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : calls.expect);
+            CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            if (!failed) break;
+        }
+        CHECK(k > 2);
+    }
+    free(good.data);
+    free_model(&model);
+}
+
+static void test_limits(void)
+{
+    static t_model model;
+    t_memory good;
+    lmc_restore_options options;
+    lmc_reader_options read_options;
+    uint64_t total = 0;
+    size_t i;
+    int wrong;
+    everything(&model, 300);
+    for (i = 0; i < model.n_files; i++) total += model.files[i].size;
+    memset(&good, 0, sizeof good);
+    memset(&options, 0, sizeof options);
+    memset(&read_options, 0, sizeof read_options);
+    CHECK_STATUS(t_write_model(&model, &good, NULL, 0, NULL), LMC_OK);
+    t_note("max_total_size");
+    options.limits.max_total_size = total;
+    CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
+    CHECK(!wrong);
+    options.limits.max_total_size = total - 1;
+    CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_ERR_LIMIT);
+    CHECK(!wrong);
+    t_note("max_index_size");
+    options.limits.max_total_size = 0;
+    options.limits.max_index_size = read_options.limits.max_index_size = 500;
+    CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_ERR_LIMIT);
+    CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_ERR_LIMIT);
+    options.limits.max_index_size = read_options.limits.max_index_size = good.size;
+    CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
+    CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_OK);
+    free(good.data);
+    free_model(&model);
+}
+
+/* lmc_memory in place of callbacks; an allocation that fails is a write that fails. */
+static void test_memory_callbacks(void)
+{
+    uint8_t data[5000];
+    long k;
+    t_fill(data, sizeof data, T_GAUSS, LMC_BF16, 4);
+    for (k = 0; k < 100; k++) {
+        lmc_memory memory;
+        lmc_writer *writer = NULL;
+        lmc_reader *reader = NULL;
+        lmc_sink sink;
+        lmc_source source;
+        lmc_stream stream;
+        lmc_file file;
+        t_heap heap;
+        enum lmc_status status;
+        t_note("memory callbacks, allocation %ld fails", k);
+        memset(&memory, 0, sizeof memory);
+        memset(&file, 0, sizeof file);
+        memset(&heap, 0, sizeof heap);
+        heap.fail_at = k;
+        memory.alloc_user = &heap;
+        file.path = "f";
+        file.size = sizeof data;
+        sink = lmc_make_memory_sink(&memory);
+        status = lmc_open_writer(&writer, &sink, NULL);
+        if (status == LMC_OK) status = lmc_begin_file(writer, &file, LMC_BF16);
+        if (status == LMC_OK) status = lmc_write_bytes(writer, data, sizeof data);
+        if (status == LMC_OK) status = lmc_end_file(writer);
+        if (status == LMC_OK) status = lmc_finish_writer(writer);
+        CHECK_STATUS(status, heap.calls > k ? LMC_ERR_WRITE : LMC_OK);
+        if (status == LMC_OK) {
+            CHECK(memory.size == lmc_count_written(writer) && memory.size <= memory.cap);
+            source = lmc_make_memory_source(&memory);
+            stream = lmc_make_memory_stream(&memory);
+            CHECK_STATUS(lmc_restore_snapshot(&stream, NULL, NULL), LMC_OK);
+            CHECK(memory.position == memory.size);
+            CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+            memset(data, 0, 100);
+            CHECK_STATUS(lmc_read_file(reader, 0, 0, data, 100), LMC_OK);
+            CHECK(t_crc32c(0, data, sizeof data) == lmc_get_file(reader, 0)->crc);
+        }
+        lmc_free_reader(reader);
+        lmc_free_writer(writer);
+        lmc_free_memory(&memory);
+        CHECK(memory.data == NULL && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+        lmc_free_memory(&memory); /* once more does no harm */
+        if (status == LMC_OK) break;
+    }
+    CHECK(k > 0 && k < 100);
+}
+
+/* Memory does not grow with the data: a file eight times as long needs only a few bytes per block more. */
+static void test_memory(void)
+{
+    static t_model model;
+    size_t peaks[3][2], k, size = (size_t)(t_quick ? 2 : 6) << 20;
+    for (k = 0; k < 2; k++) {
+        size_t n = k ? 8 * size : size;
+        lmc_writer_options write_options;
+        lmc_restore_options restore_options;
+        lmc_reader_options read_options;
+        lmc_reader *reader = NULL;
+        lmc_source source;
+        t_memory out;
+        t_heap heap;
+        int wrong;
+        uint8_t byte[16];
+        memset(&heap, 0, sizeof heap);
+        memset(&out, 0, sizeof out);
+        memset(&write_options, 0, sizeof write_options);
+        memset(&restore_options, 0, sizeof restore_options);
+        memset(&read_options, 0, sizeof read_options);
+        heap.fail_at = -1;
+        write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+        t_add_file(&model, "raw", make(n, T_RAMP, LMC_U16), n)->default_dtype = LMC_U16;
+        t_note("memory, %lu bytes", (unsigned long)n);
+        CHECK_STATUS(t_write_model(&model, &out, &write_options, 1 << 20, NULL), LMC_OK);
+        peaks[0][k] = heap.peak;
+        heap.peak = 0;
+        CHECK_STATUS(t_restore_model(&model, &out, &restore_options, NULL, &wrong), LMC_OK);
+        peaks[1][k] = heap.peak;
+        heap.peak = 0;
+        source.read_at = t_read_at;
+        source.user = &out;
+        source.size = out.size;
+        CHECK_STATUS(lmc_open_reader(&reader, &source, &read_options), LMC_OK);
+        out.reads = 0;
+        CHECK_STATUS(lmc_read_file(reader, 0, n / 2, byte, 16), LMC_OK);
+        CHECK(memcmp(byte, model.files[0].data + n / 2, 16) == 0 && out.reads <= 2);
+        lmc_free_reader(reader);
+        peaks[2][k] = heap.peak;
+        CHECK(heap.live == 0);
+        free(out.data);
+        free_model(&model);
+    }
+    for (k = 0; k < 3; k++) {
+        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : "reader", (unsigned long)peaks[k][0],
+               (unsigned long)peaks[k][1]);
+        CHECK(peaks[k][0] > 0 && peaks[k][0] < ((size_t)6 << 20));
+        CHECK(peaks[k][1] < peaks[k][0] + 7 * (size >> 17) * 64 + 4096);
+    }
+}
+
+/* One file with one description, which must be refused with ARGUMENT, and the writer then repeats that. */
+static void refuse(const lmc_file *file, const char *what)
+{
+    lmc_writer *writer = NULL;
+    lmc_sink sink;
+    t_memory out;
+    memset(&out, 0, sizeof out);
+    sink.write = t_append;
+    sink.user = &out;
+    t_note("refused: %s", what);
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_begin_file(writer, file, LMC_AUTO), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
+    lmc_free_writer(writer);
+    free(out.data);
+}
+
+static void test_descriptions(void)
+{
+    static const char *const paths[] = {"../x", "a/../b", "a/..", "..", ".", "./a", "a/.", "a/./b", "a//b", "/a", "a/", "/", "a\\b", "\\", NULL};
+    static const uint64_t shape[33] = {2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint64_t huge[2] = {UINT64_C(1) << 33, UINT64_C(1) << 31}, wraps[2] = {UINT64_C(1) << 32, UINT64_C(1) << 32};
+    static const uint64_t three[1] = {3};
+    static char long_name[65537];
+    lmc_tensor pair[2], t;
+    lmc_file file, good;
+    size_t i;
+    memset(&good, 0, sizeof good);
+    good.path = "f";
+    good.size = 1000;
+    good.tensors = pair;
+
+    for (i = 0; i < sizeof paths / sizeof *paths; i++) {
+        file = good;
+        file.path = paths[i];
+        refuse(&file, paths[i] ? paths[i] : "path NULL");
+    }
+    memset(long_name, 'n', sizeof long_name - 1);
+    file = good;
+    file.path = long_name;
+    refuse(&file, "path of 65,536 bytes");
+    file = good;
+    file.kind = (enum lmc_file_kind)2;
+    refuse(&file, "kind 2");
+    file = good;
+    file.kind = LMC_FILE_DIRECTORY;
+    refuse(&file, "directory with a size");
+    file = good;
+    file.size = UINT64_C(1) << 63;
+    refuse(&file, "size 2^63");
+    file = good;
+    file.has_mode = 1;
+    file.mode = 010000;
+    refuse(&file, "mode 010000");
+    file = good;
+    file.has_mtime = 1;
+    file.mtime_ns = 1000000000;
+    refuse(&file, "a second of nanoseconds");
+    refuse(NULL, "NULL");
+
+    file = good;
+    file.n_tensors = 1;
+    t = t_tensor("t", "BF16", 3, shape, 100, 48);
+#define REFUSE(change, what) (pair[0] = t, change, refuse(&file, what))
+    REFUSE(pair[0].size = 47, "size 47 of 48");
+    REFUSE(pair[0].size = 50, "size 50 of 48");
+    REFUSE(pair[0].dtype = "F32", "size of another dtype");
+    REFUSE(pair[0].rank = 33, "rank 33");
+    REFUSE(pair[0].shape = NULL, "shape NULL");
+    REFUSE(pair[0].name = NULL, "name NULL");
+    REFUSE(pair[0].name = long_name, "name of 65,536 bytes");
+    REFUSE(pair[0].dtype = NULL, "dtype NULL");
+    REFUSE(pair[0].dtype = "", "dtype empty");
+    REFUSE(pair[0].dtype = "a dtype of 33 bytes, one too many", "dtype of 33 bytes");
+    REFUSE(pair[0].offset = 953, "end beyond the file");
+    REFUSE(pair[0].offset = UINT64_MAX - 10, "end overflows");
+    REFUSE((pair[0].shape = huge, pair[0].rank = 2, pair[0].size = 0), "2^64 elements");
+    REFUSE((pair[0].shape = wraps, pair[0].rank = 2, pair[0].size = 0), "product wraps to 0");
+    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 1), "12 bits, 1 byte");
+    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 2), "12 bits, 2 bytes");
+    REFUSE((pair[0].rank = 0), "scalar of 48 bytes");
+    file.tensors = NULL;
+    refuse(&file, "tensors NULL");
+    file.tensors = pair;
+    file.size = LMC_UNKNOWN_SIZE;
+    REFUSE(pair[0] = t, "tensors in a file of unknown size");
+    file.size = 0;
+    file.kind = LMC_FILE_DIRECTORY;
+    REFUSE(pair[0].size = 0, "tensors in a directory");
+    file = good;
+    file.n_tensors = 2;
+    pair[1] = t;
+    pair[1].name = "u";
+    REFUSE(pair[1].offset = 147, "overlap by one byte");
+    REFUSE(pair[1].offset = 50, "not sorted");
+    REFUSE((pair[1].offset = 148, pair[1].name = "t"), "a name twice");
+#undef REFUSE
+}
+
+/* Calls out of order, and what each leaves behind. */
+static void test_order(void)
+{
+    t_memory out;
+    lmc_sink sink;
+    lmc_writer *writer;
+    lmc_writer_options options;
+    lmc_file file, other;
+    uint8_t id[32];
+    int step;
+    memset(&file, 0, sizeof file);
+    file.path = "f";
+    file.size = 10;
+    other = file;
+    other.path = "g";
+    sink.write = t_append;
+    sink.user = &out;
+    for (step = 0; step < 17; step++) {
+        enum lmc_status status = LMC_OK;
+        memset(&out, 0, sizeof out);
+        writer = NULL;
+        t_note("order, case %d", step);
+        CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+        switch (step) {
+        case 0: status = lmc_write_bytes(writer, "x", 1); break;
+        case 1: status = lmc_end_file(writer); break;
+        case 2: status = lmc_finish_writer(writer); break; /* not one file */
+        case 3: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_begin_file(writer, &other, LMC_AUTO); break;
+        case 4: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_finish_writer(writer); break;
+        case 5: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, "0123456789A", 11); break;
+        case 6: lmc_begin_file(writer, &file, LMC_AUTO); lmc_write_bytes(writer, "012345678", 9); status = lmc_end_file(writer); break;
+        case 7: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, NULL, 1); break;
+        case 8: status = lmc_add_metadata(writer, "", "v", 1); break;
+        case 9: status = lmc_add_metadata(writer, NULL, "v", 1); break;
+        case 10: /* the same key twice: found when it is added, or at the end */
+            file.size = 0;
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_add_metadata(writer, "k", "v", 1), LMC_OK);
+            status = lmc_add_metadata(writer, "k", "w", 1);
+            if (status == LMC_OK) status = lmc_finish_writer(writer);
+            file.size = 10;
+            break;
+        case 11: status = lmc_add_metadata(writer, "k", NULL, 1); break;
+        case 12: status = lmc_get_writer_identity(writer, id); break; /* too early */
+        case 13: status = lmc_begin_file(writer, &file, (enum lmc_dtype)LMC_DTYPE_COUNT); break;
+        case 14: /* the same path twice */
+            other.path = "f";
+            other.size = file.size = 0;
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            if (status == LMC_OK) status = lmc_end_file(writer);
+            if (status == LMC_OK) status = lmc_finish_writer(writer);
+            break;
+        case 15: /* no name beside another file */
+            other.path = "";
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            break;
+        default: /* the other way round */
+            lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            status = lmc_begin_file(writer, &file, LMC_AUTO);
+            break;
+        }
+        CHECK_STATUS(status, LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
+        lmc_free_writer(writer);
+        free(out.data);
+    }
+    t_note("order, after finishing");
+    memset(&out, 0, sizeof out);
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_write_bytes(writer, "", 0) == LMC_OK ? LMC_OK : LMC_ERR_ARGUMENT, LMC_ERR_ARGUMENT);
+    lmc_free_writer(writer);
+    free(out.data);
+    t_note("order, options");
+    memset(&options, 0, sizeof options);
+    writer = NULL;
+    options.log2_block = 13;
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
+    options.log2_block = 21;
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_open_writer(NULL, &sink, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_open_writer(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK(writer == NULL);
+    CHECK_STATUS(lmc_restore_snapshot(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_open_reader(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+    lmc_free_writer(NULL);
+    lmc_free_reader(NULL);
+}
+
+/* -- the stack: lmc.h promises to need less than 16 KiB -- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define T_INSTRUMENTED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define T_INSTRUMENTED 1
+#endif
+#endif
+
+#ifndef T_INSTRUMENTED
+static t_model stack_model;
+static t_memory stack_out;
+
+static void *do_nothing(void *arg)
+{
+    return arg;
+}
+
+static void *do_everything(void *arg)
+{
+    lmc_restore_options restore_options;
+    int wrong = 1;
+    memset(&restore_options, 0, sizeof restore_options);
+    CHECK_STATUS(t_write_model(&stack_model, &stack_out, NULL, 0, NULL), LMC_OK);
+    CHECK_STATUS(t_restore_model(&stack_model, &stack_out, &restore_options, NULL, &wrong), LMC_OK);
+    CHECK(!wrong);
+    CHECK_STATUS(t_read_model(&stack_model, &stack_out, NULL, &wrong), LMC_OK);
+    CHECK(!wrong);
+    return arg;
+}
+
+/* How deep a thread with a painted stack goes. */
+static size_t stack_depth(void *(*work)(void *))
+{
+    size_t size = 256 << 10, i;
+    uint8_t *stack = (uint8_t *)mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (stack == MAP_FAILED) abort();
+    memset(stack, 0xC5, size);
+    pthread_attr_init(&attributes);
+    if (pthread_attr_setstack(&attributes, stack, size) != 0 || pthread_create(&thread, &attributes, work, NULL) != 0) abort();
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+    for (i = 0; i < size && stack[i] == 0xC5; i++) {}
+    munmap(stack, size);
+    return size - i;
+}
+
+static void test_stack(void)
+{
+    size_t base, all;
+    everything(&stack_model, 3000);
+    base = stack_depth(do_nothing);
+    all = stack_depth(do_everything);
+    t_note("stack: %lu bytes, of which %lu are the thread's own", (unsigned long)all, (unsigned long)base);
+    CHECK(all > base && all - base < 16384 + 2048); /* 2 KiB for the callbacks and helpers of this program */
+    free(stack_out.data);
+    free_model(&stack_model);
+}
+#endif
+
+/* A tensor of 1 MB out of 10 GB of zeros: three reads to open, few to read, milliseconds. */
+static void test_large(void)
+{
+    static const uint64_t shape[2] = {512, 1024};
+    uint64_t before = UINT64_C(7) << 30, total = UINT64_C(10) << 30, at;
+    size_t piece = 1 << 20;
+    uint8_t *zeros = (uint8_t *)calloc(1, piece), *data = make(piece, T_GAUSS, LMC_BF16), *got = (uint8_t *)malloc(piece);
+    lmc_tensor tensor = t_tensor("middle", "BF16", 2, shape, before, piece);
+    const lmc_tensor *found = NULL;
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_sink sink;
+    lmc_file file;
+    t_memory out;
+    size_t number = 1;
+    clock_t start;
+    double ms;
+    memset(&out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    file.path = "ten gigabytes";
+    file.size = total;
+    file.n_tensors = 1;
+    file.tensors = &tensor;
+    sink.write = t_append;
+    sink.user = source.user = &out;
+    t_note("10 GB");
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    for (at = 0; at < total; at += piece)
+        if (lmc_write_bytes(writer, at == before ? data : zeros, piece) != LMC_OK) break;
+    CHECK(at == total);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    CHECK(out.size < (size_t)(total / 1000)); /* zeros shrink at least 1000 times */
+    source.read_at = t_read_at;
+    source.size = out.size;
+    start = clock();
+    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_find_tensor(reader, NULL, "middle", &number, &found), LMC_OK);
+    CHECK_STATUS(lmc_read_tensor(reader, number, found, 0, got, piece), LMC_OK);
+    ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
+    CHECK(memcmp(got, data, piece) == 0);
+    CHECK(out.reads <= 5);
+    printf("1 MB of 10 GB: %ld reads, %.1f ms of CPU time, file of %lu bytes\n", out.reads, ms, (unsigned long)out.size);
+    lmc_free_reader(reader);
+    free(out.data);
+    free(zeros);
+    free(data);
+    free(got);
+}
+
+int main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    test_find();
+    test_descriptions();
+    test_order();
+    test_limits();
+    test_models();
+    test_memory_callbacks();
+    test_memory();
+#ifndef T_INSTRUMENTED
+    test_stack();
+#endif
+    test_faults();
+    if (t_long) test_large();
+    return t_end();
+}

@@ -1,0 +1,269 @@
+/* Layer 2: tensors of any length, ranges, threads; damaged rows of blocks are refused. */
+#include "t_io.h"
+
+static t_guard g_src, g_enc, g_dst, g_ws;
+
+static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, uint32_t run)
+{
+    lmc_tensor_options options;
+    memset(&options, 0, sizeof options);
+    options.dtype = dtype;
+    options.log2_block = log2_block;
+    options.run = run;
+    return options;
+}
+
+/* Encode to the end of g_enc, with exact workspace and bound; returns the size. */
+static size_t encode(const uint8_t *src, size_t size, const lmc_tensor_options *options)
+{
+    size_t ws_size = lmc_tensor_workspace_size(options), enc_size = 99;
+    uint64_t bound = lmc_bound_tensor(size, options);
+    uint8_t *enc;
+    if (!CHECK(bound >= size && bound <= size + 20 * (size / 16384 + 1) && ws_size > 0)) return 0;
+    enc = t_tail(&g_enc, (size_t)bound);
+    if (!CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, options, t_tail(&g_ws, ws_size), ws_size), LMC_OK)) return 0;
+    CHECK(enc_size <= bound && (enc_size == 0) == (size == 0));
+    memmove(t_tail(&g_enc, enc_size), enc, enc_size);
+    return enc_size;
+}
+
+static enum lmc_status decode(uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size, uint64_t total, const lmc_tensor_options *options)
+{
+    size_t ws_size = lmc_tensor_workspace_size(options);
+    uint8_t *dst = t_tail(&g_dst, size);
+    memset(dst, 0x33, size);
+    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options, t_tail(&g_ws, ws_size), ws_size);
+}
+
+static void test_sizes(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_AUTO, LMC_U8, LMC_F8_E4M3, LMC_BF16, LMC_F32, LMC_F64, LMC_C64, LMC_F4};
+    static const size_t counts[] = {0, 1, 2, 5, 255, 16383, 16384, 16385, 32768, 49151, 65536, 100003, 200000};
+    size_t i, k, kind;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (k = 0; k < sizeof counts / sizeof *counts; k++)
+            for (kind = 0; kind < T_KINDS; kind += 3) {
+                size_t size = counts[k] * lmc_dtype_width(dtypes[i]), enc_size, small = 0;
+                lmc_tensor_options options = options_of(dtypes[i], k % 2 ? 14 : 0, (uint32_t)k);
+                uint8_t *src = t_tail(&g_src, size), *enc;
+                if (t_quick && counts[k] > 50000 && kind) continue;
+                t_note("%s %s, %lu elements", lmc_dtype_name(dtypes[i]), t_kind_names[kind], (unsigned long)counts[k]);
+                t_fill(src, size, (enum t_kind)kind, dtypes[i], k);
+                enc_size = encode(src, size, &options);
+                enc = t_tail(&g_enc, enc_size);
+                CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+                if (enc_size == 0) continue;
+                /* a destination of just the size needed, and one byte less */
+                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &small, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                CHECK(small == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
+                small = 5;
+                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - 1), enc_size - 1, &small, src, size, &options, g_ws.data, g_ws.cap),
+                             LMC_ERR_DST_TOO_SMALL);
+                CHECK(small == 5);
+            }
+}
+
+/* All pairs of interesting positions as ranges, with exactly the input that each needs. */
+static void test_ranges(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
+    size_t d, i, k;
+    for (d = 0; d < 3; d++) {
+        size_t width = lmc_dtype_width(dtypes[d]), block = 16384 * width, size = 3 * block + 5000 * width, enc_size, at[32], n = 0, ends[8], blocks = 0;
+        lmc_tensor_options options = options_of(dtypes[d], 14, 3);
+        uint8_t *src = t_tail(&g_src, size), *enc, *all;
+        uint64_t state = d + 1;
+        t_fill(src, size, T_GAUSS, dtypes[d], d);
+        enc_size = encode(src, size, &options);
+        all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
+        for (i = 0; i < enc_size && blocks < 8; blocks++) { /* where each block ends */
+            lmc_position position;
+            lmc_block_info info;
+            position.run = 3;
+            position.block = (uint32_t)blocks;
+            if (!CHECK_STATUS(lmc_read_block_info(all + i, enc_size - i, position, &info), LMC_OK)) break;
+            CHECK(info.size == (blocks < 3 ? block : 5000 * width));
+            ends[blocks] = i += info.encoded_size;
+        }
+        CHECK(blocks == 4 && i == enc_size);
+        for (i = 0; i < 4; i++) {
+            at[n++] = i * block;
+            at[n++] = i * block + 1;
+            at[n++] = i * block + 2 * width + 1;
+            if (i < 3) at[n++] = i * block + block / 2, at[n++] = (i + 1) * block - 1;
+        }
+        at[n++] = size - 1;
+        at[n++] = size;
+        for (i = 0; i < n; i++)
+            for (k = 0; k < n; k++) {
+                size_t from = at[i], part = at[k] - at[i], need;
+                if (at[k] < at[i]) continue;
+                if (t_quick && (i + k) % 5 != 0) continue;
+                t_note("%s range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from, (unsigned long)part);
+                need = part == 0 ? 0 : ends[(from + part - 1) / block];
+                enc = t_tail(&g_enc, need);
+                memcpy(enc, all, need);
+                CHECK_STATUS(decode(from, part, enc, need, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
+                if (need == 0) continue;
+                memmove(enc + 1, enc, need - 1);
+                CHECK_STATUS(decode(from, part, enc + 1, need - 1, size, &options), LMC_ERR_TRUNCATED);
+            }
+        for (i = 0; i < (t_quick ? 20u : 300u); i++) {
+            size_t from = t_below(&state, size + 1), part = t_below(&state, size - from + 1);
+            t_note("%s random range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from, (unsigned long)part);
+            CHECK_STATUS(decode(from, part, all, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
+        }
+        t_note("range beyond the end");
+        CHECK_STATUS(decode(size, 1, all, enc_size, size, &options), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(decode(1, size, all, enc_size, size, &options), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(decode(UINT64_MAX, 2, all, enc_size, size, &options), LMC_ERR_ARGUMENT);
+        free(all);
+    }
+}
+
+static void test_threads(void)
+{
+    static const unsigned workers[] = {1, 2, 5};
+    size_t i, size = (t_quick ? 150000 : 1000000) * 2 + 2, enc_size;
+    lmc_tensor_options options = options_of(LMC_BF16, 14, 0);
+    uint8_t *src = t_tail(&g_src, size), *serial;
+    t_fill(src, size, T_GAUSS, LMC_BF16, 1);
+    t_note("threads: serial");
+    enc_size = encode(src, size, &options);
+    serial = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
+    for (i = 0; i < 3; i++) {
+        unsigned n = workers[i];
+        lmc_parallel parallel = t_parallel(&n);
+        size_t got;
+        options.parallel = &parallel;
+        t_note("threads: %u", n);
+        got = encode(src, size, &options);
+        CHECK(got == enc_size && memcmp(t_tail(&g_enc, got), serial, got) == 0);
+        CHECK_STATUS(decode(0, size, serial, enc_size, size, &options), LMC_OK);
+        CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+        CHECK_STATUS(decode(70001, size / 2, serial, enc_size, size, &options), LMC_OK);
+        CHECK(memcmp(t_tail(&g_dst, size / 2), src + 70001, size / 2) == 0);
+        serial[enc_size / 2] ^= 1; /* one worker finds the damage, the call reports it */
+        CHECK(decode(0, size, serial, enc_size, size, &options) >= LMC_ERR_TRUNCATED);
+        serial[enc_size / 2] ^= 1;
+        got = enc_size - 1; /* destination too small */
+        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, got), got, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
+    }
+    free(serial);
+}
+
+/* Cut, extended, reordered, mixed up: never LMC_OK. */
+static void test_damage(void)
+{
+    size_t block = 32768, size = 2 * block + 2000, enc_size, first, second, i;
+    lmc_tensor_options options = options_of(LMC_BF16, 14, 0);
+    uint8_t *src = t_tail(&g_src, size), *enc, *all;
+    lmc_block_info info;
+    lmc_position position = {0, 0};
+    enum lmc_status status;
+
+    t_fill(src, size, T_RANDOM, LMC_U8, 1); /* random bytes are stored, so both full blocks have one size */
+    enc_size = encode(src, size, &options);
+    all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
+    t_note("damage: cut");
+    for (i = 0; i < enc_size; i += i < 100 || i + 100 > enc_size || (i % block < 200) ? 1 : 997) {
+        enc = t_tail(&g_enc, i);
+        memcpy(enc, all, i);
+        CHECK_STATUS(decode(0, size, enc, i, size, &options), LMC_ERR_TRUNCATED);
+    }
+    t_note("damage: longer");
+    enc = t_tail(&g_enc, enc_size + 1);
+    memcpy(enc, all, enc_size);
+    enc[enc_size] = 0;
+    CHECK_STATUS(decode(0, size, enc, enc_size + 1, size, &options), LMC_ERR_CORRUPT);
+    t_note("damage: another size or run");
+    for (i = 0; i < 5; i++) {
+        static const int by[] = {-2, 2, 32768, -32768, 1};
+        status = decode(0, (size_t)((long)size + by[i]), all, enc_size, (uint64_t)((long)size + by[i]), &options);
+        CHECK(status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT);
+    }
+    options.run = 1;
+    CHECK_STATUS(decode(0, size, all, enc_size, size, &options), LMC_ERR_CHECKSUM);
+    options.run = 0;
+    t_note("damage: swapped blocks");
+    CHECK_STATUS(lmc_read_block_info(all, enc_size, position, &info), LMC_OK);
+    first = info.encoded_size;
+    position.block = 1;
+    CHECK_STATUS(lmc_read_block_info(all + first, enc_size - first, position, &info), LMC_OK);
+    second = info.encoded_size;
+    CHECK(first == second && first == block + 20);
+    enc = t_tail(&g_enc, enc_size);
+    memcpy(enc, all + first, second);
+    memcpy(enc + second, all, first);
+    memcpy(enc + first + second, all + first + second, enc_size - first - second);
+    CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_ERR_CHECKSUM);
+    CHECK_STATUS(decode(block, block, enc, enc_size, size, &options), LMC_ERR_CHECKSUM);
+    t_note("damage: a block left out");
+    memcpy(enc, all, first);
+    memmove(enc + first, all + first + second, enc_size - first - second);
+    CHECK_STATUS(decode(0, size, enc, enc_size - second, size, &options), LMC_ERR_CHECKSUM);
+    free(all);
+}
+
+static void test_arguments(void)
+{
+    lmc_tensor_options options = options_of(LMC_BF16, 0, 0), bad = options;
+    uint8_t src[100] = {0}, dst[200], enc[200];
+    size_t ws_size = lmc_tensor_workspace_size(&options), got = 7, enc_size = 0;
+    unsigned n = 0;
+    lmc_parallel parallel = t_parallel(&n);
+    t_note("arguments");
+    CHECK(ws_size >= lmc_workspace_size(65536));
+    CHECK_STATUS(lmc_encode_tensor(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_tensor(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, NULL, src, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, NULL, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, NULL, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1), ws_size - 1), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_tensor(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, t_tail(&g_ws, ws_size - 1), ws_size - 1), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_tensor(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK(got == 0);
+    for (n = 0; n < 5; n++) {
+        bad = options;
+        if (n == 0) bad.log2_block = 13;
+        if (n == 1) bad.log2_block = 21;
+        if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
+        if (n >= 3) {
+            parallel.n_workers = n == 3 ? 0 : 1025;
+            bad.parallel = &parallel;
+        }
+        t_note("illegal options %u", n);
+        CHECK(lmc_bound_tensor(100, &bad) == UINT64_MAX && lmc_tensor_workspace_size(&bad) == 0);
+        CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+    }
+    CHECK(lmc_bound_tensor(UINT64_MAX, &options) == UINT64_MAX && lmc_bound_tensor(0, &options) == 0);
+    CHECK(lmc_bound_tensor(131072, &options) == 131092 && lmc_bound_tensor(131074, &options) == 131114);
+}
+
+int main(int argc, char **argv)
+{
+    lmc_tensor_options largest = options_of(LMC_F64, 20, 0);
+    unsigned workers = 5;
+    lmc_parallel parallel = t_parallel(&workers);
+    t_begin(argc, argv);
+    largest.parallel = &parallel;
+    g_src = t_new_guard((size_t)4 << 20);
+    g_enc = t_new_guard((size_t)5 << 20);
+    g_dst = t_new_guard((size_t)5 << 20);
+    g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
+    test_arguments();
+    test_sizes();
+    test_ranges();
+    test_threads();
+    test_damage();
+    return t_end();
+}

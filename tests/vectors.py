@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Compare what lmc.h says of the conformance vectors with their manifest.
+
+Usage: vectors.py PROGRAM [ARGUMENT...]    PROGRAM is tests/vectors.c, compiled; or an emulator and that program
+"""
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec", "vectors")
+passed = failed = 0
+
+
+def check(condition, what):
+    global passed, failed
+    if condition:
+        passed += 1
+    else:
+        failed += 1
+        print("FAILED: " + what)
+
+
+def raw(entry, name):
+    """The bytes of a string of the manifest, in hexadecimal."""
+    return entry[name + "_hex"] if name + "_hex" in entry else entry[name].encode().hex()
+
+
+def check_valid(want, got):
+    name = want["name"]
+    check(got["restore"] == "LMC_OK", "%s: restore: %s" % (name, got["restore"]))
+    check(got["read"] == "LMC_OK", "%s: read: %s" % (name, got["read"]))
+    if got["read"] != "LMC_OK":
+        return
+    check(got["identity"] == got["index_identity"] == want["identity"], name + ": identity")
+    check({raw(m, "key"): raw(m, "value") for m in want["metadata"]} == got["metadata"], name + ": metadata")
+    check(len(want["files"]) == len(got["files"]), name + ": number of files")
+    for a, b in zip(want["files"], got["files"]):
+        check(raw(a, "path") == b["path"] and a["size"] == b["size"] and a["sha256"] == b["sha256"] and b["same"], name + ": content")
+        check((a["kind"] == "directory") == (b["kind"] == 1), name + ": kind")
+        check((-1 if a["mode"] is None else a["mode"]) == b["mode"] and a["mtime"] == b["mtime"], name + ": mode, time")
+        if not a["tensors"]:
+            check(a["identity"] == b["identity"], name + ": identity of the file")
+        check([(raw(t, "name"), raw(t, "dtype"), t["shape"], t["offset"], t["size"], t["identity"], True) for t in a["tensors"]]
+              == [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"], t["identity"], t["same"]) for t in b["tensors"]], name + ": tensors")
+
+
+def main():
+    with open(os.path.join(ROOT, "manifest.json")) as file:
+        manifest = json.load(file)
+    vectors = [(kind, entry) for kind in ("valid", "invalid") for entry in manifest[kind]]
+    paths = [os.path.join(ROOT, kind, entry["name"] + ".lmc") for kind, entry in vectors]
+    # one process for each: a crash then costs one vector
+    for (kind, want), path in zip(vectors, paths):
+        run = subprocess.run(sys.argv[1:] + [path], stdout=subprocess.PIPE, universal_newlines=True)
+        check(run.returncode == 0, "%s: exit status %d" % (want["name"], run.returncode))
+        if run.returncode != 0:
+            continue
+        got = json.loads(run.stdout)
+        if kind == "valid":
+            check_valid(want, got)
+        else:
+            allowed = ["LMC_ERR_" + status for status in want["status"]]
+            check(got["restore"] in allowed, "%s: %s: restore gave %s, not %s" % (want["name"], want["breaks"], got["restore"], allowed))
+            # a reader may not come across what is wrong, but where it fails it says what it is
+            check(got["read"] == "LMC_OK" or got["read"].startswith("LMC_ERR_"), want["name"] + ": read")
+    print("%d passed, %d failed" % (passed, failed))
+    return failed > 0 or not vectors
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main())
