@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reference decoder of LMC files, format 0.1, in plain Python 3.8+; laid out in the order of lmc-format.md.
 
-Usage: lmc_decode.py FILE.lmc OUT      restore; OUT is a file if the snapshot is one regular file, else a directory
+Usage: lmc_decode.py FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
        lmc_decode.py --list FILE.lmc   check everything, print files and tensors as JSON
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
 
@@ -652,12 +652,12 @@ class Restore:
                     pass                       # a time that this system does not have
             if file.mode is not None:
                 os.chmod(path, file.mode & 0o777)                               # no set-user-ID bits from strangers
-        single = len(files) == 1 and (files[0].kind == REGULAR or not files[0].path)
-        path = os.path.join(self.root, files[0].path or b"file") if single else self.root
+        single = not files[0].path                 # section 5.1
+        path = os.path.join(self.root, b"file") if single else self.root
         if self.out != "-":
             os.rename(path, os.fsencode(self.out))
-        elif single and files[0].kind == REGULAR:
-            with open(path, "rb") as data:
+        elif len(files) == 1 and files[0].kind == REGULAR:
+            with open(os.path.join(self.root, files[0].path or b"file"), "rb") as data:
                 shutil.copyfileobj(data, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:
