@@ -857,13 +857,47 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rot
     }
 }
 
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by themselves. */
+LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(v, src, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
+#endif
+}
+LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(dst, v, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
+#endif
+}
+
 /* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
     uint64_t v[8];
-    size_t i;
+    size_t i = 0;
     unsigned p;
-    for (i = 0; i + 8 <= n; i += 8) {
+    if (width == 2)
+        for (; i + 16 <= n; i += 16) {
+            uint16_t e[16];
+            uint8_t low[16], high[16];
+            int j;
+            lmc__load16x16(e, src + 2 * i);
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = rotate ? (uint16_t)(e[j] << 1 | e[j] >> 15) : e[j];
+                low[j] = (uint8_t)r;
+                high[j] = (uint8_t)(r >> 8);
+            }
+            memcpy(planes->row[0] + i, low, 16);
+            memcpy(planes->row[1] + i, high, 16);
+        }
+    for (; i + 8 <= n; i += 8) {
         lmc__split8(v, src + i * width, width, rotate);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
@@ -883,9 +917,20 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
 {
     uint64_t v[8];
-    size_t i;
+    size_t i = 0;
     unsigned p;
-    for (i = 0; i + 8 <= n; i += 8) {
+    if (width == 2)
+        for (; i + 16 <= n; i += 16) {
+            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
+            uint16_t e[16];
+            int j;
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
+                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+            }
+            lmc__store16x16(dst + 2 * i, e);
+        }
+    for (; i + 8 <= n; i += 8) {
         for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
         lmc__join8(dst + i * width, v, width, rotate);
     }
