@@ -412,6 +412,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__INLINE static inline
 #endif
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LMC__LITTLE_ENDIAN 1
+#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+#define LMC__LITTLE_ENDIAN 1
+#else
+#define LMC__LITTLE_ENDIAN 0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#endif
+
 /* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section 7); no build flags.
  * A helper that takes vectors needs the attribute of its callers; one with fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -428,13 +436,20 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
-#if defined(__clang__)
-#define LMC__UNROLL
-#else
-#define LMC__UNROLL _Pragma("GCC unroll 8")
-#endif
 #else
 #define LMC__X86 0
+#endif
+/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the portable code. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
+#define LMC__NEON 1
+#include <arm_neon.h>
+#else
+#define LMC__NEON 0
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#else
+#define LMC__UNROLL
 #endif
 
 /* The one way for decoders to refuse input: every rule of the spec that can be broken is a line with LMC__CHECK. */
@@ -515,14 +530,6 @@ static const uint8_t lmc__frozen_order[256] = {
 };
 
 /* == 5 byte I/O ====================================================================================================== */
-
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
-#define LMC__LITTLE_ENDIAN 1
-#else
-#define LMC__LITTLE_ENDIAN 0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
-#endif
 
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p) { return (uint16_t)(p[0] | (uint16_t)(p[1] << 8)); }
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
@@ -994,6 +1001,115 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
 #undef LMC__CALL
 }
 
+#if LMC__X86 || LMC__NEON
+/* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
+ * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
+ * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
+ * same backwards. All bounds are constant where this is inlined, and gcc must be told to unroll. */
+#define LMC__DEFINE_STEPS(isa, inline_isa, vector) \
+    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s) \
+    { \
+        const unsigned parts = width / s, half = parts / 2; \
+        vector t[8]; \
+        unsigned i; \
+        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
+            const unsigned r = i / half, j = i % half; \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
+            t[(r + s) * half + j] = lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
+        } \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+    } \
+    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s) \
+    { \
+        const unsigned parts = width / s, half = parts / 2; \
+        vector t[8]; \
+        unsigned i; \
+        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
+            const unsigned r = i / half, j = i % half; \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
+        } \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+    } \
+    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
+    { \
+        lmc__planes rest; \
+        vector v[8]; \
+        size_t i; \
+        unsigned p; \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
+            LMC__UNROLL for (p = 0; p < width; p++) { \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p); \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1); \
+            } \
+            if (width >= 2) lmc__split_step_##isa(v, width, 1); \
+            if (width >= 4) lmc__split_step_##isa(v, width, 2); \
+            if (width >= 8) lmc__split_step_##isa(v, width, 4); \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]); \
+        } \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
+    } \
+    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
+    { \
+        lmc__const_planes rest; \
+        vector v[8]; \
+        size_t i; \
+        unsigned p; \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i); \
+            if (width >= 8) lmc__join_step_##isa(v, width, 4); \
+            if (width >= 4) lmc__join_step_##isa(v, width, 2); \
+            if (width >= 2) lmc__join_step_##isa(v, width, 1); \
+            LMC__UNROLL for (p = 0; p < width; p++) { \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0); \
+                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]); \
+            } \
+        } \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
+        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate); \
+    }
+#endif
+
+#if LMC__NEON
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
+{
+    *first = vzip1q_u8(a, b);
+    *second = vzip2q_u8(a, b);
+}
+
+/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits that are free. */
+LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(v);
+    const uint32x4_t w = vreinterpretq_u32_u8(v);
+    const uint64x2_t d = vreinterpretq_u64_u8(v);
+    switch (width) {
+    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
+    case 2: return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15) : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4: return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31) : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default: return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63) : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    }
+}
+LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
+
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+#define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
 #if LMC__X86
 /* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of both; and back: their
  * bytes in turn, lower and upper halves. */
@@ -1065,72 +1181,6 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
     }
 }
 
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
- * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
- * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
- * same backwards. All bounds are constant where this is inlined, and gcc must be told to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector) \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-            t[(r + s) * half + j] = lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p); \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1); \
-            } \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1); \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2); \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4); \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]); \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
-    } \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__const_planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i); \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4); \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2); \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1); \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0); \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]); \
-            } \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate); \
-    }
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
 
@@ -1176,6 +1226,23 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
     }
     for (; i < n; i++) dst[i] = table[src[i]];
 }
+
+#if LMC__NEON
+/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range. */
+static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    const uint8x16x4_t t0 = vld1q_u8_x4(table), t1 = vld1q_u8_x4(table + 64), t2 = vld1q_u8_x4(table + 128), t3 = vld1q_u8_x4(table + 192);
+    const uint8x16_t step = vdupq_n_u8(64);
+    size_t i;
+    for (i = 0; i + 16 <= n; i += 16) {
+        uint8x16_t v = vld1q_u8(src + i), out = vqtbl4q_u8(t0, v);
+        out = vqtbx4q_u8(out, t1, v = vsubq_u8(v, step));
+        out = vqtbx4q_u8(out, t2, v = vsubq_u8(v, step));
+        vst1q_u8(dst + i, vqtbx4q_u8(out, t3, vsubq_u8(v, step)));
+    }
+    lmc__map_scalar(dst + i, src + i, n - i, table);
+}
+#endif
 
 #if LMC__X86
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
@@ -1310,9 +1377,9 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
     return n_right;
 }
 
-#if LMC__X86
-/* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. pshufb with those of ~m and m side by side sorts 8
- * bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
+#if LMC__X86 || LMC__NEON
+/* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. A byte shuffle by those of ~m and m, side by side, sorts
+ * 8 bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
  * Derivation, python3: sum(i << 8 * j for j, i in enumerate(i for i in range(8) if m >> i & 1)) */
 static const uint64_t lmc__pack_places[256] = {
     0x0000000000000000, 0x0000000000000000, 0x0000000000000001, 0x0000000000000100,
@@ -1380,7 +1447,52 @@ static const uint64_t lmc__pack_places[256] = {
     0x0000000706050403, 0x0000070605040300, 0x0000070605040301, 0x0007060504030100,
     0x0000070605040302, 0x0007060504030200, 0x0007060504030201, 0x0706050403020100
 };
+#endif
 
+#if LMC__NEON
+/* Bit j of the two results: whether byte j, byte 8 + j of v (0 or 0xFF) is set. */
+LMC__INLINE void lmc__collect_neon(uint8x16_t v, unsigned bits[2])
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t w = vandq_u8(v, weight);
+    bits[0] = vaddv_u8(vget_low_u8(w));
+    bits[1] = vaddv_u8(vget_high_u8(w));
+}
+
+LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+                                            int want_left, int want_right)
+{
+    const uint8x16_t s = vdupq_n_u8((uint8_t)split);
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i + 16 <= n; i += 16) {
+        const uint8x16_t v = vld1q_u8(src + i);
+        unsigned bits[2], j;
+        lmc__collect_neon(vcgeq_u8(v, s), bits);
+        for (j = 0; j < 2; j++) {
+            const unsigned m = bits[j], ones = lmc__ones[m];
+            const uint8x16_t x = j ? vextq_u8(v, v, 8) : v;
+            mask[i / 8 + j] = (uint8_t)m;
+            if (want_left) vst1_u8(left + n_left, vqtbl1_u8(x, vcreate_u8(lmc__pack_places[m ^ 255])));
+            if (want_right) vst1_u8(right + n_right, vqtbl1_u8(x, vcreate_u8(lmc__pack_places[m])));
+            n_right += ones;
+            n_left += 8 - ones;
+        }
+    }
+    if (i < n)
+        n_right += lmc__partition_scalar(mask + i / 8, want_left ? left + n_left : NULL, want_right ? right + n_right : NULL, src + i, n - i, split);
+    return n_right;
+}
+
+static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 0);
+}
+#endif
+
+#if LMC__X86
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
@@ -1486,7 +1598,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__X86
+#if LMC__X86 || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
@@ -1566,7 +1678,33 @@ static const uint64_t lmc__merge_places[256] = {
     0x0c0b0a0908020100, 0x0d0c0b0a09010008, 0x0d0c0b0a09010800, 0x0e0d0c0b0a000908,
     0x0d0c0b0a09080100, 0x0e0d0c0b0a090008, 0x0e0d0c0b0a090800, 0x0f0e0d0c0b0a0908
 };
+#endif
 
+#if LMC__NEON
+LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+{
+    const uint8x8_t l = vdup_n_u8(left.value), r = vdup_n_u8(right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i < n; i += 8) {
+        const unsigned m = mask[i / 8], ones = lmc__ones[m];
+        const uint8x16_t x = vcombine_u8(left_list ? vld1_u8(a) : l, right_list ? vld1_u8(b) : r);
+        vst1_u8(dst + i, vqtbl1_u8(x, vcreate_u8(lmc__merge_places[m])));
+        if (left_list) a += lmc__min(8 - ones, n - i);
+        if (right_list) b += ones;
+    }
+}
+
+static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_neon(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
+#if LMC__X86
 LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m128i l = _mm_set1_epi8((char)left.value), r = _mm_set1_epi8((char)right.value);
@@ -1663,6 +1801,52 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n, c
         for (j = 0; j < 8; j++) dst[i + j] = symbols[v >> 8 * j & 63];
     }
 }
+
+#if LMC__NEON
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 16) {
+        const uint8x16_t v = vsubq_u8(vld1q_u8(src + i), low);
+        for (d = 0; d < depth; d++) {
+            unsigned m[2];
+            lmc__collect_neon(vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << (depth - 1 - d)))), m);
+            if (n - i < 16) { /* what is behind the end does not count */
+                const unsigned valid = (1u << (n - i)) - 1;
+                m[0] &= valid & 255;
+                m[1] &= valid >> 8;
+            }
+            bits[d * row + i / 8] = (uint8_t)m[0];
+            if (n - i > 8) bits[d * row + i / 8 + 1] = (uint8_t)m[1];
+        }
+    }
+}
+
+static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    uint8x16x4_t table;
+    uint8_t padded[64];
+    size_t i;
+    unsigned d;
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    table = vld1q_u8_x4(padded);
+    for (i = 0; i < n; i += 16) {
+        uint8x16_t v = vdupq_n_u8(0);
+        for (d = 0; d < depth; d++) {
+            const uint8_t *word = bits + d * row + i / 8;
+            const uint8x16_t m = vcombine_u8(vdup_n_u8(word[0]), vdup_n_u8(n - i > 8 ? word[1] : 0));
+            v = vsubq_u8(vaddq_u8(v, v), vtstq_u8(m, weight)); /* v = 2 v + bit: vtst gives -1 where the bit is set */
+        }
+        vst1q_u8(dst + i, vqtbl4q_u8(table, v));
+    }
+}
+#endif
 
 #if LMC__X86
 LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
@@ -1769,6 +1953,16 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
     return ones;
 }
 
+#if LMC__NEON
+static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 16 <= size; i += 16) ones += vaddvq_u8(vcntq_u8(vld1q_u8(mask + i))); /* 128 at most */
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+#endif
+
 #if LMC__X86
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
@@ -1784,6 +1978,13 @@ static const lmc__kernels lmc__kernels_scalar = {
     lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
 };
+#if LMC__NEON
+static const lmc__kernels lmc__kernels_neon = {
+    LMC_TIER_NEON,
+    lmc__crc32c_scalar, lmc__split_neon, lmc__join_neon, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_neon,
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon
+};
+#endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
@@ -1831,6 +2032,9 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
     case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
+#if LMC__NEON
+    case LMC_TIER_NEON: return &lmc__kernels_neon;
+#endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
