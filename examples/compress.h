@@ -178,6 +178,12 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct output
         return s->promised ? fail(CODE_ERROR, s->name, "ends %llu bytes before the last tensor that its header tells of",
                                   (unsigned long long)left)
                            : fail(CODE_ERROR, s->name, "shrank while it was being read; try again when nobody writes to it");
+    if (S_ISREG(s->st.st_mode)) {
+        struct stat st;
+        if (fstat(s->fd, &st) == 0 && (st.st_size != s->st.st_size || st.st_mtim.tv_sec != s->st.st_mtim.tv_sec ||
+                                       st.st_mtim.tv_nsec != s->st.st_mtim.tv_nsec))
+            return fail(CODE_ERROR, s->name, "was changed while it was being read; try again when nobody writes to it");
+    }
     return CODE_OK;
 }
 
@@ -333,10 +339,10 @@ static int remove_file_source(const char *path, const char *snapshot, const stru
     return code;
 }
 
-/* Whether an entry of a tree stands in the snapshot: files and empty directories do. */
+/* Whether an entry of a tree stands in the snapshot: all do, but the root only if it is empty. */
 static int is_stored(const struct entry *e, const struct listing *l)
 {
-    return !e->is_directory || (e->n_entries == 0 && (*e->path || l->n == 1));
+    return *e->path || l->n == 1;
 }
 
 /* Removes what was listed and no more: a file that came later keeps its directories. */
@@ -449,7 +455,7 @@ static int compress_file(const char *path, const struct options *o)
 
 /* -- directories -- */
 
-static int add_empty_directory(const char *full, const char *path, lmc_writer *writer, const struct output *out)
+static int add_directory(const char *full, const char *path, lmc_writer *writer, const struct output *out)
 {
     lmc_file file;
     struct stat st;
@@ -479,7 +485,7 @@ static int add_entry_of_tree(const struct entry *e, const char *root, lmc_writer
     if (strchr(e->path, '\\')) {
         code = fail(CODE_ERROR, full, "has a backslash in its name, which a snapshot cannot hold; rename it");
     } else if (e->is_directory) {
-        code = add_empty_directory(full, e->path, writer, out);
+        code = add_directory(full, e->path, writer, out);
     } else {
         code = open_source(&s, full);
         if (code == CODE_OK && !S_ISREG(s.st.st_mode))
@@ -543,6 +549,10 @@ static int compress_directory(const char *path, const struct options *o)
     } else {
         code = list_tree(&l, root);
     }
+    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
+        if (is_temporary_name(l.entries[i].path))
+            code = fail(CODE_ERROR, root, "holds '%.300s', an output that lmc is writing, or was when it was killed; wait, or "
+                                          "remove it", l.entries[i].path);
     if (code == CODE_OK)
         code = write_tree(&l, root, snapshot, o);
     if (code == CODE_OK && o->remove_source)

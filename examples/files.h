@@ -25,8 +25,16 @@ static int is_dot(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* The file or tree at path, links not followed. 0 or errno of the first failure. */
-static int remove_tree(const char *path)
+/* Lets the owner look into a directory and remove what is in it. */
+static void open_up(const char *path, const struct stat *st)
+{
+    if ((st->st_mode & 0700) != 0700)
+        (void)!chmod(path, 0700); /* what this does not help with fails later, and is reported then */
+}
+
+/* The file or tree at path, links not followed, mounted file systems not entered: above NULL or the directory that
+ * path is in. 0 or errno of the first failure. */
+static int remove_tree_below(const char *path, const struct stat *above)
 {
     struct stat st;
     struct dirent *entry;
@@ -34,13 +42,16 @@ static int remove_tree(const char *path)
     int error = 0;
     if (lstat(path, &st) != 0)
         return errno;
+    if (above && st.st_dev != above->st_dev)
+        return EBUSY;
     if (!S_ISDIR(st.st_mode))
         return unlink(path) == 0 ? 0 : errno;
+    open_up(path, &st);
     directory = opendir(path);
     while (directory && (entry = readdir(directory)) != NULL)
         if (!is_dot(entry->d_name)) {
             char *inner = try_join_path(path, entry->d_name); /* this may run because memory was short */
-            int result = inner ? remove_tree(inner) : ENOMEM;
+            int result = inner ? remove_tree_below(inner, &st) : ENOMEM;
             error = error ? error : result;
             free(inner);
         }
@@ -49,6 +60,11 @@ static int remove_tree(const char *path)
     if (rmdir(path) != 0 && !error)
         error = errno;
     return error;
+}
+
+static int remove_tree(const char *path)
+{
+    return remove_tree_below(path, NULL);
 }
 
 /* -- the temporary file or directory: one at a time --
@@ -100,7 +116,7 @@ static void *signal_thread(void *user)
 static void watch_signals(void)
 {
     static sigset_t set;
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     pthread_t thread;
     sigemptyset(&set);
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -132,6 +148,20 @@ static char *temporary_name_beside(const char *path)
     char *directory = directory_of(path), *name = join_path(directory, ".lmc-XXXXXX");
     free(directory);
     return name;
+}
+
+/* Whether path is, or lies below, a name that temporary_name_beside() gives: an output that is being written, or one that
+ * was when lmc was killed. */
+static int is_temporary_name(const char *path)
+{
+    static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    for (;; path++) {
+        if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 && strspn(path + 5, characters) == 6)
+            return 1;
+        path = strchr(path, '/');
+        if (!path)
+            return 0;
+    }
 }
 
 static int sync_directory_of(const char *path)
@@ -388,8 +418,7 @@ static int commit_output(struct output *out, const struct attributes *attributes
 struct entry {
     char *path; /* below the root; "" is the root itself */
     int is_directory;
-    size_t n_entries; /* of a directory */
-    uint64_t size;    /* of a file */
+    uint64_t size; /* of a file */
 };
 
 struct listing {
@@ -407,7 +436,6 @@ static struct entry *add_entry(struct listing *l, const char *path, int is_direc
     e = &l->entries[l->n++];
     e->path = copy_string(path, strlen(path));
     e->is_directory = is_directory;
-    e->n_entries = 0;
     e->size = 0;
     return e;
 }
@@ -454,7 +482,6 @@ static int list_directory(struct listing *l, const char *root, const char *path)
     struct listing names;
     DIR *directory = opendir(full);
     int code = CODE_OK;
-    size_t self = l->n;
     memset(&names, 0, sizeof names);
     if (!directory) {
         code = fail_errno(full, errno, "cannot read the directory");
@@ -474,7 +501,6 @@ static int list_directory(struct listing *l, const char *root, const char *path)
         code = fail_errno(full, errno, "cannot read the directory");
     closedir(directory);
     add_entry(l, path, 1);
-    l->entries[self].n_entries = names.n;
     for (size_t i = 0; i < names.n; i++) {
         char *inner = join_path(path, names.entries[i].path);
         code = worse(code, list_entry(l, root, inner));
@@ -501,14 +527,14 @@ static int list_tree(struct listing *l, const char *root)
     return code;
 }
 
-/* Flushes every directory of the tree at path to the disk; 0 or errno. Those that cannot be entered are empty ones. */
+/* Flushes every directory of the tree at path to the disk; 0 or errno. */
 static int sync_directories(const char *path)
 {
     struct dirent *entry;
     DIR *directory = opendir(path);
     int error = 0;
     if (!directory)
-        return errno == EACCES ? 0 : errno;
+        return errno;
     while (!error && (entry = readdir(directory)) != NULL)
         if (!is_dot(entry->d_name)) {
             char *inner = join_path(path, entry->d_name);

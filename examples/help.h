@@ -51,13 +51,15 @@ static const struct topic topics[] = {
      "Whatever the format, every byte of the file is restored, those outside of tensors too.\n"},
     {"directories",
      "'lmc DIR' makes one snapshot, DIR.lmc, of all files below DIR in the order of their paths, with mode and time.\n"
-     "Empty directories are kept; the mode and time of other directories are not. Links to files are stored as files.\n"
-     "Links to directories, sockets, pipes and devices are refused.\n"
+     "The directories in it are kept with mode and time, too. Links to files are stored as files. Links to directories,\n"
+     "sockets, pipes and devices are refused, and so is a file that changes while it is read.\n"
      "\n"
      "'lmc -d DIR.lmc' restores below a temporary directory beside DIR, which is renamed once everything was checked\n"
-     "and is on the disk. An existing DIR is refused; with -f it steps aside and is removed when the new one stands there.\n"
+     "and is on the disk. DIR itself gets the mode of DIR.lmc. An existing DIR is refused; with -f it steps aside and is\n"
+     "removed when the new one stands there, but only if everything in it comes back: what the snapshot lacks is not lost.\n"
      "\n"
-     "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and -l, each .lmc taken).\n"},
+     "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and -l, each .lmc taken). Outputs that are\n"
+     "being written, .lmc-XXXXXX, are passed over; 'lmc DIR' refuses them.\n"},
     {"cat",
      "  lmc cat [--npy] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
      "\n"

@@ -234,7 +234,11 @@ static json_t *make_json_metadata(const struct archive *a)
     const void *value;
     size_t size;
     for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-        set_json(object, key, make_json_string((const char *)value, size));
+    {
+        json_t *name = make_json_string(key, strlen(key));
+        set_json(object, json_string_value(name), make_json_string((const char *)value, size));
+        json_decref(name);
+    }
     return object;
 }
 

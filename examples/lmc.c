@@ -219,6 +219,10 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
     if (o->json && o->verb != VERB_LIST)
         return fail_usage("--json is for -l%s", "");
+    if (o->verb == VERB_COMPRESS && o->to_stdout && (a->n_files > 1 || o->recursive))
+        return fail_usage("-c compresses one input: two snapshots in a row cannot be read back%s", "");
+    if ((o->output || o->to_stdout) && (o->verb == VERB_TEST || o->verb == VERB_LIST))
+        return fail_usage("-o and -c are not for -t and -l%s", "");
     if (o->remove_source && !writes)
         return fail_usage("--rm is for compressing and restoring%s", "");
     if (o->remove_source && (o->to_stdout || (o->output && is_dash(o->output))))
@@ -248,7 +252,8 @@ static int process_tree(const char *path, const struct options *o)
     struct listing l;
     int code = list_tree(&l, path);
     for (size_t i = 0; i < l.n; i++)
-        if (!l.entries[i].is_directory && has_suffix(l.entries[i].path) == (o->verb != VERB_COMPRESS)) {
+        if (!l.entries[i].is_directory && !is_temporary_name(l.entries[i].path) &&
+            has_suffix(l.entries[i].path) == (o->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
             code = worse(code, process_file(full, o));
             free(full);

@@ -25,6 +25,12 @@ static int read_stream(void *user, void *dst, size_t size, size_t *got)
     return 0;
 }
 
+/* A directory gets its mode and time when everything in it is there. */
+struct directory {
+    char *path;
+    struct attributes attributes;
+};
+
 /* What was restored, for --rm to read it again. */
 struct record {
     char *path;
@@ -41,11 +47,14 @@ struct restore {
     struct output out;     /* not of a tree */
     struct attributes attributes;
     /* of a tree */
-    const char *root;      /* temporary directory, registered */
+    const char *root;      /* temporary directory, registered until it gets its name */
+    struct listing replaced; /* with -f: what was at the target; empty: nothing */
     int is_empty;          /* the root itself is all there is */
     char *path;            /* of the file in work */
     int fd;
     struct queue queue;
+    struct directory *directories;
+    size_t n_directories, room_for_directories;
     struct record *records;
     size_t n_records, room;
     uint64_t total;
@@ -131,7 +140,7 @@ static int begin_tree_file(struct restore *r, const lmc_file *file)
     pthread_mutex_lock(&temporary.lock);
     error = *file->path ? make_parents(r->path, strlen(r->root)) : 0;
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
-        if (mkdir(r->path, 0777) != 0 && errno != EEXIST)
+        if (mkdir(r->path, 0777) != 0 && errno != EEXIST) /* what is in it may have come before it */
             error = errno;
     } else if (!error) {
         r->fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -145,26 +154,74 @@ static int begin_tree_file(struct restore *r, const lmc_file *file)
     return CODE_OK;
 }
 
+static void add_directory_record(struct restore *r, const lmc_file *file)
+{
+    struct directory *d;
+    if (r->n_directories == r->room_for_directories) {
+        r->room_for_directories = r->room_for_directories * 2 + 16;
+        r->directories = (struct directory *)resize(r->directories, r->room_for_directories, sizeof *d);
+    }
+    d = &r->directories[r->n_directories++];
+    d->path = copy_string(file->path, strlen(file->path));
+    d->attributes = attributes_of_file(file);
+    if (!d->attributes.has_mode)
+        d->attributes.mode = 0777 & ~umask_of_process;
+    d->attributes.has_mode = 1;
+}
+
 static int end_tree_file(struct restore *r, const lmc_file *file)
 {
     struct attributes a = attributes_of_file(file);
-    int error = 0, is_file = r->fd >= 0;
-    if (is_file)
+    int error = 0;
+    if (r->fd < 0) {
+        add_directory_record(r, file);
+    } else {
         error = queue_flush(&r->queue);
-    else
-        r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
-    if (is_file)
         queue_close(&r->queue, 0);
-    if (!error && (is_file || a.has_mode)) /* a directory without a mode keeps that of the umask */
-        error = r->fd < 0 ? errno : set_attributes(r->fd, &a);
-    if (!error && r->fd >= 0 && fsync(r->fd) != 0 && errno != EINVAL)
-        error = errno;
-    if (r->fd >= 0 && close(r->fd) != 0 && !error)
-        error = errno;
+        if (!error)
+            error = set_attributes(r->fd, &a);
+        if (!error && fsync(r->fd) != 0 && errno != EINVAL)
+            error = errno;
+        if (close(r->fd) != 0 && !error)
+            error = errno;
+    }
     r->fd = -1;
     free(r->path);
     r->path = NULL;
     return error ? fail_errno(file->path, error, "cannot write it") : CODE_OK;
+}
+
+static int compare_directories(const void *a, const void *b)
+{
+    return strcmp(((const struct directory *)a)->path, ((const struct directory *)b)->path);
+}
+
+/* From the leaves to the root: a mode may lock everything below. 0 or errno. */
+static int finish_directories(struct restore *r)
+{
+    int error = sync_directories(r->root);
+    if (r->n_directories)
+        qsort(r->directories, r->n_directories, sizeof *r->directories, compare_directories);
+    for (size_t i = r->n_directories; i-- > 0 && !error;) {
+        char *path = join_path(r->root, r->directories[i].path);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        error = fd < 0 ? errno : set_attributes(fd, &r->directories[i].attributes);
+        if (!error && fsync(fd) != 0 && errno != EINVAL)
+            error = errno;
+        if (fd >= 0)
+            close(fd);
+        free(path);
+    }
+    return error;
+}
+
+/* mkdtemp made the root private. An empty root has got a mode of its own; for another one the snapshot's file stands in,
+ * which had it from the root. 0 or errno. */
+static int set_root_mode(const struct restore *r)
+{
+    mode_t mode = r->input_stat ? r->input_stat->st_mode & 0666 : 0666;
+    mode |= (mode & 0444) >> 2;
+    return r->is_empty || chmod(r->root, mode & ~umask_of_process) == 0 ? 0 : errno;
 }
 
 /* Puts the tree where nothing is; 0 or errno. An empty directory claims the name, which rename then replaces. */
@@ -180,8 +237,8 @@ static int move_tree(const char *from, const char *to)
     return 0;
 }
 
-/* Puts the tree where another one is. That one steps aside first, comes back if anything fails, and is left under the
- * temporary name for the caller to remove. Called with the lock of the temporary name; owns aside. */
+/* Puts the tree where another one is. That one steps aside first, and comes back if anything fails. 0 or errno. Called
+ * with the lock of the temporary name. */
 static int exchange_trees(const char *from, const char *to, char *aside)
 {
     int error = 0;
@@ -194,46 +251,102 @@ static int exchange_trees(const char *from, const char *to, char *aside)
         error = errno;
         if (rename(aside, to) != 0)
             say(to, "could not be put back; it is kept as %s", aside);
-    } else {
-        register_temporary(aside);
-        return 0;
     }
-    free(aside);
     return error;
 }
 
-/* 0 or errno. */
+/* With -f only a directory is replaced of which everything comes back: the rest would be lost. Fills r->replaced. */
+static int check_replaced(struct restore *r)
+{
+    struct stat st, top;
+    int code;
+    if (!r->o->force || lstat(r->target, &top) != 0)
+        return CODE_OK;
+    code = list_tree(&r->replaced, r->target);
+    for (size_t i = 0; i < r->replaced.n && code == CODE_OK; i++) {
+        const struct entry *e = &r->replaced.entries[i];
+        char *old = join_path(r->target, e->path), *restored = join_path(r->root, e->path);
+        if (lstat(old, &st) != 0)
+            code = fail_errno(old, errno, "cannot look at it");
+        else if (st.st_dev != top.st_dev)
+            code = fail(CODE_ERROR, r->target, "is not replaced: another file system is mounted at '%.300s'; name another directory "
+                                               "with -o", e->path);
+        else if (lstat(restored, &st) != 0 || S_ISDIR(st.st_mode) != e->is_directory)
+            code = fail(CODE_ERROR, r->target, "is not replaced: it holds '%.300s', which the snapshot does not; move that away, or "
+                                               "name another directory with -o", e->path);
+        free(old);
+        free(restored);
+    }
+    return code;
+}
+
+/* 0 or errno. What was replaced is the temporary name then. */
 static int publish_tree(struct restore *r)
 {
-    struct stat st;
     char *aside = temporary_name_beside(r->target);
     int error;
     pthread_mutex_lock(&temporary.lock);
-    if (r->o->force && lstat(r->target, &st) == 0) {
-        error = exchange_trees(r->root, r->target, aside);
-    } else {
-        free(aside);
-        error = move_tree(r->root, r->target);
-        if (!error)
-            register_temporary(NULL);
-    }
+    error = r->replaced.n ? exchange_trees(r->root, r->target, aside) : move_tree(r->root, r->target);
+    if (!error)
+        register_temporary(r->replaced.n ? aside : NULL);
     pthread_mutex_unlock(&temporary.lock);
-    return error ? error : sync_directory_of(r->target);
+    if (error || !r->replaced.n)
+        free(aside);
+    return error;
+}
+
+/* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or errno. */
+static int remove_listed(const struct listing *l, const char *root)
+{
+    int error = 0;
+    for (size_t i = 0; i < 2 * l->n && !error; i++) { /* first all directories are opened up, from the top */
+        const struct entry *e = &l->entries[i < l->n ? i : 2 * l->n - 1 - i];
+        char *path = try_join_path(root, e->path);
+        struct stat st;
+        if (!path)
+            return ENOMEM;
+        if (i >= l->n)
+            error = (e->is_directory ? rmdir(path) : unlink(path)) == 0 ? 0 : errno;
+        else if (e->is_directory && lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            open_up(path, &st);
+        free(path);
+    }
+    return error;
+}
+
+/* error: of the step before; then what was replaced stays, too. */
+static int remove_replaced(const struct restore *r, int error)
+{
+    int code = error ? fail_errno(r->target, error, "cannot bring the directory to the disk") : CODE_OK;
+    pthread_mutex_lock(&temporary.lock);
+    if (temporary.path) {
+        if (!error)
+            error = remove_listed(&r->replaced, temporary.path);
+        if (error)
+            code = fail(CODE_ERROR, r->target, "is restored, but what was there before could not be removed (%s); what is left of it "
+                                               "is %.400s", strerror(error), temporary.path);
+    }
+    register_temporary(NULL);
+    pthread_mutex_unlock(&temporary.lock);
+    return code;
 }
 
 static int commit_tree(struct restore *r)
 {
-    int code, error = sync_directories(r->root);
-    /* mkdtemp made it private; now everything is in place. An empty root has got a mode of its own. */
-    if (!error && !r->is_empty && chmod(r->root, 0777 & ~umask_of_process) != 0)
-        error = errno;
-    if (!error)
+    int code = check_replaced(r), error = 0;
+    if (code == CODE_OK)
+        error = finish_directories(r);
+    if (code == CODE_OK && !error)
+        error = set_root_mode(r);
+    if (code == CODE_OK && !error)
         error = publish_tree(r);
+    if (!error && code == CODE_OK)
+        return remove_replaced(r, sync_directory_of(r->target));
     if (error == EEXIST)
         code = fail(CODE_ERROR, r->target, "exists already; use -f to replace it");
-    else
-        code = error ? fail_errno(r->target, error, "cannot put the restored directory there") : CODE_OK;
-    remove_temporary(); /* what was replaced, or after an error what was restored */
+    else if (error)
+        code = fail_errno(r->target, error, "cannot put the restored directory there");
+    remove_temporary();
     return code;
 }
 
@@ -458,6 +571,10 @@ static int restore_file(const char *path, const struct options *o)
     for (size_t i = 0; i < r.n_records; i++)
         free(r.records[i].path);
     free(r.records);
+    for (size_t i = 0; i < r.n_directories; i++)
+        free(r.directories[i].path);
+    free(r.directories);
+    free_listing(&r.replaced);
     free(r.target);
     return code;
 }
@@ -472,7 +589,7 @@ static int count_file(void *user, const lmc_file *file, size_t number)
 {
     struct tally *tally = (struct tally *)user;
     (void)number;
-    tally->n_files++;
+    tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
     return 0;
 }

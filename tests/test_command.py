@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -280,8 +281,10 @@ class Verbs(Case):
         for args in (("--nonsense", "a"), ("-y", "a"), ("-T", "x", "a"), ("-T5000", "a"), ("-T",), ("-o",), ("-19", "a"),
                      ("--dtype", "BF17", "a"), ("-o", "x", "a", "a"), ("--rm", "-c", "a"), ("--rm", "-"), ("--json", "a"),
                      ("--npy", "a"), ("-t", "--rm", "a.lmc"), ("cat",), ("cat", "a", "b", "c"), ("-d", "--opaque", "a.lmc"),
-                     ("--opaque", "--dtype=U8", "a"), ("-r", "-o", "x", "a")):
+                     ("--opaque", "--dtype=U8", "a"), ("-r", "-o", "x", "a"), ("-c", "a", "a"), ("-rc", "."), ("-t", "-c", "a.lmc"), ("-l", "-o", "x", "a.lmc"),
+                     ("-t", "-o", "x", "a.lmc")):
             self.refuses(None, *args, code=2, says="lmc: ")
+        self.assertEqual(self.lmc("-dc", "a.lmc", "a.lmc").stdout, b"hellohello")
 
     def test_several_files_one_bad(self):
         self.write("a", b"aaa")
@@ -522,6 +525,9 @@ class Directories(Case):
             os.mkdir(self.path(name))
             os.chmod(self.path(name), mode)
             os.utime(self.path(name), ns=(0, 5 * 10**17))
+        for k, name in enumerate(("d/opt/deep/er", "d/opt/deep", "d/opt")):  # from the leaves: a new entry changes the time
+            os.chmod(self.path(name), (0o750, 0o555, 0o710)[k])
+            os.utime(self.path(name), ns=(0, 6 * 10**17 + k))
 
     def state(self, name):
         out = {}
@@ -530,8 +536,7 @@ class Directories(Case):
             if stat.S_ISREG(st.st_mode):
                 out[f] = (self.read(os.path.join(name, f)), st.st_mode, st.st_mtime_ns)
             else:
-                empty = not os.listdir(os.path.join(self.path(name), f))
-                out[f] = (st.st_mode, st.st_mtime_ns) if empty else "directory"
+                out[f] = (st.st_mode, st.st_mtime_ns)
         return out
 
     def test_round_trip(self):
@@ -542,26 +547,113 @@ class Directories(Case):
         self.lmc("-t", "d.lmc")
         paths = [f["path"] for f in self.listing("d.lmc")["files"]]
         self.assertEqual(paths, sorted(paths, key=os.fsencode))
-        self.assertIn("none", paths)
+        self.assertEqual(paths, sorted(self.tree("d"), key=os.fsencode))
+        self.assertIn("opt/deep", paths)
         self.lmc("-d", "d.lmc", "-o", "e")
         self.assertEqual(self.state("e"), before)
-        shutil.rmtree(self.path("e"))
+        self.remove("e")
         p = self.lmc("-d", "-o", "e/", stdin=self.read("d.lmc"))
         self.assertEqual(self.state("e"), before)
         self.refuses("-d", "d.lmc", code=1, says="exists already")
-        shutil.rmtree(self.path("d"))
+        self.remove("d")
         self.lmc("-d", "d.lmc")
         self.assertEqual(self.state("d"), before)
         self.lmc("-c", "d", "-T1")
         self.assertEqual(self.lmc("-c", "d", "-T3").stdout, self.read("d.lmc"))
 
+    def remove(self, name):
+        for base, dirs, _ in os.walk(self.path(name)):
+            for d in dirs:
+                os.chmod(os.path.join(base, d), 0o755)
+        shutil.rmtree(self.path(name))
+
     def test_replace_with_force(self):
         self.make_tree()
+        before = self.state("d")
         self.lmc("d")
-        self.write("d/precious", b"p")
+        self.write("d/config.json", b"changed")
+        os.unlink(self.path("d/opt-a"))
         self.lmc("-df", "d.lmc")
-        self.assertNotIn("precious", self.tree("d"))
+        self.assertEqual(self.state("d"), before)
         self.assertEqual(self.tree(""), sorted(["d", "d.lmc"] + ["d/" + f for f in self.tree("d")]))
+
+    def test_force_does_not_remove_what_the_snapshot_lacks(self):
+        self.write("d/sub/x", b"x")
+        self.lmc("d")
+        for name, make in (("d/precious", lambda p: self.write("d/precious", b"p")), ("d/sub/precious", lambda p: os.mkdir(p)),
+                           ("d/sub/link", lambda p: os.symlink("x", p)), ("d/.hidden", lambda p: self.write("d/.hidden", b""))):
+            make(self.path(name))
+            self.refuses("-df", "d.lmc", code=1, says="it holds '%s'" % name[2:])
+            os.rmdir(self.path(name)) if os.path.isdir(self.path(name)) else os.unlink(self.path(name))
+        os.unlink(self.path("d/sub/x"))
+        os.mkdir(self.path("d/sub/x"))  # a directory where the snapshot has a file
+        self.refuses("-df", "d.lmc", code=1, says="it holds 'sub/x'")
+        os.rmdir(self.path("d/sub/x"))
+        os.mkfifo(self.path("d/sub/x"))
+        self.refuses("-df", "d.lmc", code=1, says="neither a file nor a directory")
+        os.unlink(self.path("d/sub/x"))
+        self.lmc("-df", "d.lmc")
+        self.assertEqual(self.read("d/sub/x"), b"x")
+
+    def test_force_does_not_enter_other_file_systems(self):
+        self.write("d/mounted/x", b"x")
+        self.lmc("d")
+        if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.path("d/mounted")], capture_output=True).returncode:
+            self.skipTest("cannot mount a file system")
+        try:
+            self.write("d/mounted/x", b"on another file system")
+            self.refuses("-df", "d.lmc", code=1, says="another file system is mounted at 'mounted'")
+        finally:
+            subprocess.run(["umount", self.path("d/mounted")], check=True)
+
+    def test_old_directory_that_cannot_be_removed(self):
+        self.write("d/x", b"x")
+        self.write("d/y", b"y")
+        self.lmc("d")
+        if os.geteuid() or subprocess.run(["chattr", "+a", self.path("d/x")], capture_output=True).returncode:
+            self.skipTest("cannot make a file that only grows")
+        old = []
+        try:
+            self.lmc("-df", "d.lmc", code=1, says="what is left of it is ")
+            old = [f for f in os.listdir(self.dir) if f.startswith(".lmc-")]
+            self.assertEqual((self.tree("d"), len(old), self.read(old[0] + "/x")), (["x", "y"], 1, b"x"))
+        finally:
+            for d in old + ["d"]:
+                subprocess.run(["chattr", "-a", self.path(d + "/x")], check=True)
+        shutil.rmtree(self.path(old[0]))
+
+    def test_outputs_of_others_are_passed_over(self):
+        self.write("d/x", b"x")
+        self.write("d/sub/.lmc-aB3xyZ", b"half")
+        self.write("d/.lmc-abcdef/y", b"half")
+        self.refuses("d", code=1, says="an output that lmc is writing")
+        self.lmc("-r", "d")
+        self.assertEqual([f for f in self.tree() if f.endswith(".lmc")], ["d/x.lmc"])
+        shutil.rmtree(self.path("d/.lmc-abcdef"))
+        os.unlink(self.path("d/sub/.lmc-aB3xyZ"))
+        for name in ("d/.lmc-abcde", "d/.lmc-abcdefg", "d/.lmc-abc.ef", "d/x.lmc-abcdef"):
+            self.write(name, b"another name")
+        self.lmc("d")
+        shutil.rmtree(self.path("d"))
+
+    def test_file_that_is_rewritten(self):
+        self.write("d/x", bytes(20 * MB))
+        stop = threading.Event()
+
+        def rewrite():
+            with open(self.path("d/x"), "r+b", buffering=0) as f:
+                while not stop.is_set():
+                    f.seek(0)
+                    f.write(b"new")
+        t = threading.Thread(target=rewrite)
+        t.start()
+        try:
+            self.lmc("d", code=1, says="was changed while it was being read")
+            self.lmc("d/x", code=1, says="was changed while it was being read")
+        finally:
+            stop.set()
+            t.join()
+        self.assertEqual(self.tree(), ["d", "d/x"])
 
     def test_force_loses_nothing_if_the_snapshot_is_bad(self):
         self.make_tree()
@@ -606,6 +698,16 @@ class Directories(Case):
             self.assertEqual(os.stat(self.path("u/d/closed")).st_mode & 0o7777, 0o300)
         else:
             self.refuses("d", code=1, says="cannot read the directory")
+
+    def test_restored_root_has_the_mode_of_the_snapshot(self):
+        self.write("d/x", b"x")
+        for mode in (0o700, 0o750, 0o755, 0o500):
+            os.chmod(self.path("d"), mode)
+            self.lmc("-f", "d")
+            self.lmc("-d", "d.lmc", "-o", "e")
+            self.assertEqual(os.stat(self.path("e")).st_mode & 0o7777, mode)
+            os.chmod(self.path("e"), 0o700)
+            shutil.rmtree(self.path("e"))
 
     def test_restored_root_follows_the_umask(self):
         self.write("d/x", b"x")
@@ -1284,7 +1386,11 @@ class Failures(Case):
         self.assertEqual(self.tree(), before)
 
     def interrupt(self, args, feed, number, ready):
-        p = subprocess.Popen([LMC] + args, cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        def prepare():  # nohup ignores signals, and a file with the memory would be left where SIGQUIT ends a process
+            for k in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(k, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        p = subprocess.Popen([LMC] + args, cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare)
         p.stdin.write(feed)
         p.stdin.flush()
         limit = time.time() + 20
@@ -1301,7 +1407,7 @@ class Failures(Case):
         return any(f.startswith(".lmc-") for f in self.tree())
 
     def test_signals(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             self.assertEqual(self.interrupt(["-o", "x.lmc"], random.Random(1).randbytes(30 * MB), number, self.temporary_exists), -number)
             self.assertEqual(self.tree(), [])
 
@@ -1478,7 +1584,7 @@ def main():
         for _, text in problems:
             print("FAILED  %s\n%s" % (name, text))
         for _, reason in result.skipped:
-            print("skipped %s: %s" % (name, reason))
+            print("%s %s: %s" % ("left out" if reason == "--long" else "SKIPPED", name, reason))
         failed += bool(problems)
         skipped += bool(result.skipped)
         passed += not problems and not result.skipped
