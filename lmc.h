@@ -292,10 +292,13 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     void *alloc_user;
 } lmc_writer_options;
 
-/* Memory: (4 * n_workers + 1) blocks, for files of unknown size 16 MiB more, and the index (a few bytes per block, names). */
+/* Memory: for each worker, four blocks (fewer if that is over 8 MiB) and a workspace of about 12 bytes for each element of a
+ * block; one block more, 16 MiB for files of unknown size; 12 bytes for each tensor that begins in a block in flight; and the
+ * index: 4 bytes per block, about 200 per tensor, its name included. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
-/* file is copied. A default_dtype other than LMC_AUTO says how to code the bytes that belong to no tensor (raw arrays). */
+/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that belong to no tensor (raw arrays). */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
+/* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
@@ -313,7 +316,7 @@ LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 typedef struct lmc_limits {        /* 0: the default */
     uint64_t max_index_size;       /* bytes of index kept in memory; default 1 GiB */
-    uint64_t max_total_size;       /* decoded bytes; default: none */
+    uint64_t max_total_size;       /* bytes of all files together; default: no limit */
 } lmc_limits;
 
 typedef struct lmc_restore_options { /* all zero: defaults */
@@ -327,7 +330,8 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
- * written aside until then. identity: of the snapshot; or NULL. Memory: 4 * n_workers encoded and decoded blocks, index.
+ * written aside until then. identity: of the snapshot; or NULL.
+ * Memory: as the writer, but encoded and decoded blocks, and twice the index.
  * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, and all that say what is wrong with the input. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -342,7 +346,8 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     void *alloc_user;
 } lmc_reader_options;
 
-/* Reads header, trailer and index (three reads) and checks them. Memory: about twice the index. */
+/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are larger than max_total_size.
+ * Memory: three to five times the index (names, shapes, where each block is); while reading, blocks as the writer. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
@@ -1228,10 +1233,21 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 }
 
 #if LMC__NEON
+/* vld1q_u8_x4, which gcc lacks before 10.3 */
+LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
+{
+    uint8x16x4_t v;
+    v.val[0] = vld1q_u8(p);
+    v.val[1] = vld1q_u8(p + 16);
+    v.val[2] = vld1q_u8(p + 32);
+    v.val[3] = vld1q_u8(p + 48);
+    return v;
+}
+
 /* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
-    const uint8x16x4_t t0 = vld1q_u8_x4(table), t1 = vld1q_u8_x4(table + 64), t2 = vld1q_u8_x4(table + 128), t3 = vld1q_u8_x4(table + 192);
+    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64), t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
     const uint8x16_t step = vdupq_n_u8(64);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
@@ -1509,7 +1525,7 @@ LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8
             const __m128i places = _mm_set_epi64x((long long)lmc__pack_places[b], (long long)lmc__pack_places[b ^ 255]);
             const __m128i x = j & 1 ? _mm_shuffle_epi8(_mm_unpackhi_epi64(half[j / 2], half[j / 2]), places) : _mm_shuffle_epi8(half[j / 2], places);
             if (want_left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
-            if (want_right) _mm_storeh_pd((double *)(void *)(right + n_right), _mm_castsi128_pd(x));
+            if (want_right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
             n_right += ones;
             n_left += 8 - ones;
         }
@@ -1835,7 +1851,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
     unsigned d;
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    table = vld1q_u8_x4(padded);
+    table = lmc__load64_neon(padded);
     for (i = 0; i < n; i += 16) {
         uint8x16_t v = vdupq_n_u8(0);
         for (d = 0; d < depth; d++) {
@@ -2006,9 +2022,12 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #if defined(__GNUC__)
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v) __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
 #define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v) (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
 #endif
 
 #if LMC__X86
@@ -2043,12 +2062,21 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
+/* The best table up to a tier; at the latest the scalar one. */
+static const lmc__kernels *lmc__best_kernels(int tier)
+{
+    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
+    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)--tier);
+    return k;
+}
+
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
-        lmc_limit_tier(LMC_TIER_AVX512);
-        k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
+        const lmc__kernels *chosen = NULL;
+        k = lmc__best_kernels(LMC_TIER_AVX512);
+        if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
 }
@@ -2065,10 +2093,7 @@ LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
 
 LMC_API void lmc_limit_tier(enum lmc_tier tier)
 {
-    int t = (unsigned)tier <= LMC_TIER_AVX512 ? (int)tier : (int)LMC_TIER_AVX512;
-    const lmc__kernels *k = NULL;
-    for (; k == NULL; t--) k = lmc__find_kernels((enum lmc_tier)t); /* ends at the latest with the scalar tier */
-    LMC__ATOMIC_STORE(&lmc__active_kernels, k);
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier <= LMC_TIER_AVX512 ? (int)tier : (int)LMC_TIER_AVX512));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -3104,6 +3129,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
 {
     const size_t jobs_size = lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
     const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    uint64_t needed;
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
     wave->dtype = options->dtype;
@@ -3113,7 +3139,8 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;
     }
-    return 16 + jobs_size + lmc__count_workers(options->parallel) * wave->workspace_size;
+    needed = 16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
+    return needed < SIZE_MAX ? (size_t)needed : SIZE_MAX; /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -3136,6 +3163,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
+    if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(&wave, options, block_size, ws);
     max_jobs = lmc__count_jobs(options->parallel, block_size);
     while (block < n_blocks) {
@@ -3178,6 +3206,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     lmc__wave wave;
     if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size || size > total_size - offset) return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
     lmc__set_tensor_wave(&wave, options, temp_size, ws);
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
     while (size != 0 && at < offset + size) {
@@ -3495,10 +3524,11 @@ static void lmc__free_coder(lmc__coder *c)
     lmc__free_buffer(&c->out);
 }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements)
+/* Prepare for blocks of up to block_size bytes, n_elements elements each; in_parts: to decode blocks of which only a part is kept. */
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements, int in_parts)
 {
-    const size_t temp_size = (block_size + 15) & ~(size_t)15, size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
+    const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     c->max_jobs = lmc__count_jobs(c->parallel, block_size);
     LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
     LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)size * lmc__count_workers(c->parallel)));
@@ -3590,6 +3620,41 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
+/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set holds 64 bits of each path's
+ * SHA-256: a table of open addressing, at most half full, 0 for free. */
+static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
+{
+    uint8_t digest[32];
+    lmc__sha256 sha;
+    uint64_t key, *table = (uint64_t *)(void *)set->data;
+    size_t size = set->size / 8, i;
+    if (n >= size / 2) {
+        lmc__buffer old = *set;
+        const uint64_t *const from = table;
+        enum lmc_status status;
+        memset(set, 0, sizeof *set);
+        set->alloc_user = old.alloc_user;
+        size = size ? 2 * size : 64;
+        status = lmc__append(set, NULL, 8 * size);
+        table = (uint64_t *)(void *)set->data;
+        for (i = 0; status == LMC_OK && i < old.size / 8; i++) {
+            size_t at = (size_t)from[i] & (size - 1);
+            if (from[i] == 0) continue;
+            while (table[at]) at = (at + 1) & (size - 1);
+            table[at] = from[i];
+        }
+        lmc__free_buffer(&old);
+        LMC__TRY(status);
+    }
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, path, strlen(path));
+    lmc__sha256_finish(&sha, digest);
+    key = lmc__load64(digest) | 1;
+    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1)) LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
+    table[i] = key;
+    return LMC_OK;
+}
+
 /* -- 9.4 sections (spec 5) -- */
 
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number, const uint8_t *body, uint64_t size, const lmc__kernels *k)
@@ -3601,7 +3666,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
 
-/* The head of a section; its body is checked by lmc__check_body when it is there. */
+/* The head of a section; whoever reads its body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint32_t number;
@@ -3660,7 +3725,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 /* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the lmc_tensors first). */
 static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body, size_t size)
 {
-    const uint8_t *p = body, *const end = body + size;
+    const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
     uint64_t n_words = 0, n_chars = 0, position = 0;
     uint32_t path_size, n_tensors, i;
     unsigned j;
@@ -3881,6 +3946,7 @@ struct lmc_writer {
     lmc__buffer index;          /* entries of the index so far */
     lmc__buffer body;           /* of the section at hand */
     lmc__buffer metadata;       /* encoded entries, in the order they came */
+    lmc__buffer paths;          /* see lmc__add_path */
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
@@ -3938,7 +4004,7 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->sink = *sink;
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
-    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = options->alloc_user;
+    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
     w->file_memory.alloc_user = w->carry.alloc_user = options->alloc_user;
     memset(header, 0, sizeof header);
     memcpy(header, lmc__magic, 8);
@@ -3963,6 +4029,7 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     lmc__free_buffer(&w->index);
     lmc__free_buffer(&w->body);
     lmc__free_buffer(&w->metadata);
+    lmc__free_buffer(&w->paths);
     lmc__free_buffer(&w->file_memory);
     lmc__free_buffer(&w->carry);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
@@ -3971,7 +4038,7 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     enum lmc_status status;
-    if (w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
@@ -3979,6 +4046,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;
     w->has_empty_path = w->file.path[0] == 0;
+    status = lmc__add_path(&w->paths, w->n_files, w->file.path);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
     w->n_files++;
     w->identities_at = w->index.size;
@@ -4040,7 +4109,7 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     w->body.size = 0;
     LMC__TRY(lmc__append(&w->body, body, sizeof body));
     LMC__TRY(lmc__write_section(w, "RUN ", w->n_runs));
-    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype)));
+    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
     w->coder.wave.dtype = dtype;
     w->n_runs++;
     w->block = 0;
@@ -4208,19 +4277,6 @@ static size_t lmc__entry_size(const uint8_t *p)
     }
 }
 
-/* Paths of the files among n_entries sound index entries at p; CORRUPT if two are the same. items: a buffer to use. */
-static enum lmc_status lmc__check_paths(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, lmc__load32(body + 28), NULL));
-    }
-    lmc__sort_items((lmc__item *)(void *)items->data, items->size / sizeof(lmc__item));
-    LMC__CHECK(!lmc__has_duplicates((lmc__item *)(void *)items->data, items->size / sizeof(lmc__item)), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
 /* Names and identities of everything that has them among n_entries sound index entries at p. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
 {
@@ -4249,10 +4305,7 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
     uint64_t body_size;
-    enum lmc_status status;
     if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    status = lmc__check_paths(&w->body, w->index.data, n_entries);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     LMC__TRY(lmc__collect_items(&w->body, w->index.data, n_entries));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
@@ -4289,7 +4342,6 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
 
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!file) return LMC_ERR_ARGUMENT;
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size) { LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size)); }
@@ -4322,6 +4374,15 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     LMC__CHECK(lmc__load32(header + 12) == LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
     for (i = 32; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* base, depth, reserved */
     return LMC_OK;
+}
+
+/* *total += size, if the limits allow that. */
+static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+{
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    if (size > most || *total > most - size) return 0;
+    *total += size;
+    return 1;
 }
 
 /* The beginning of an input that has only size bytes of a header: what to say of it. */
@@ -4377,7 +4438,7 @@ typedef struct lmc__restorer {
     lmc__buffer items;
     lmc__buffer paths;        /* see lmc__add_path */
     uint32_t n_files, n_runs;
-    uint64_t total;           /* decoded bytes of all files that are complete, and of this one */
+    uint64_t total;           /* bytes of all runs so far */
 
     int in_file, has_empty_path;
     lmc_file file;
@@ -4440,44 +4501,6 @@ static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
     return lmc__grow_index(r, r->body.data, r->body.size);
 }
 
-/* Refuse a second file of this path before its caller hears of it. The set holds 64 bits of each path's SHA-256: a table of
- * open addressing, at most half full, 0 for free. */
-static enum lmc_status lmc__add_path(lmc__restorer *r, const char *path)
-{
-    uint8_t digest[32];
-    lmc__sha256 sha;
-    uint64_t key, *table = (uint64_t *)(void *)r->paths.data;
-    size_t size = r->paths.size / 8, i;
-    if (2 * ((size_t)r->n_files + 1) > size) {
-        const size_t old_size = size;
-        lmc__buffer old = r->paths;
-        memset(&r->paths, 0, sizeof r->paths);
-        r->paths.alloc_user = old.alloc_user;
-        size = size ? 2 * size : 64;
-        if (lmc__append(&r->paths, NULL, 8 * size) != LMC_OK) {
-            lmc__free_buffer(&old);
-            return LMC_ERR_MEMORY;
-        }
-        table = (uint64_t *)(void *)r->paths.data;
-        for (i = 0; i < old_size; i++) {
-            key = ((const uint64_t *)(const void *)old.data)[i];
-            if (key) {
-                size_t at = (size_t)key & (size - 1);
-                while (table[at]) at = (at + 1) & (size - 1);
-                table[at] = key;
-            }
-        }
-        lmc__free_buffer(&old);
-    }
-    lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, path, strlen(path));
-    lmc__sha256_finish(&sha, digest);
-    key = lmc__load64(digest) | 1;
-    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1)) LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
-    table[i] = key;
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
 {
     const lmc_restore_options *o = r->options;
@@ -4486,10 +4509,14 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     LMC__TRY(lmc__parse_file(&r->file, &r->file_memory, r->body.data, r->body.size));
     LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
     r->has_empty_path = r->file.path[0] == 0;
-    LMC__TRY(lmc__add_path(r, r->file.path));
+    LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
     LMC__TRY(lmc__index_section(r, head));
     r->identities_at = r->index.size;
     LMC__TRY(lmc__grow_index(r, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)));
+    if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
+        uint64_t total = r->total;
+        if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
+    }
     r->n_files++;
     r->in_file = 1;
     r->position = 0;
@@ -4528,11 +4555,10 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__TRY(lmc__index_section(r, head));
     r->n_runs++;
-    if (o->limits.max_total_size && (run.size > o->limits.max_total_size || r->total > o->limits.max_total_size - run.size)) return LMC_ERR_LIMIT;
-    r->total += run.size;
+    if (!lmc__add_total(&r->total, run.size, &o->limits)) return LMC_ERR_LIMIT;
     {
         const size_t largest = lmc__block_size_at(&run, 0);
-        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS)));
+        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 0));
         slot = lmc_bound_block(largest);
     }
     while (block < run.n_blocks) {
@@ -4684,7 +4710,9 @@ struct lmc_reader {
     lmc__buffer block_at;       /* uint64_t: where each block starts; after a run's blocks: where they end */
     lmc__buffer keys;           /* metadata keys, NUL-terminated; and pointers to the entries */
     lmc__buffer metadata;
+    lmc__buffer paths;          /* see lmc__add_path */
     size_t n_files, n_metadata;
+    uint64_t total;             /* bytes of all files */
     uint8_t identity[LMC_IDENTITY_SIZE];
 };
 
@@ -4724,6 +4752,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         next->memory.alloc_user = r->options.alloc_user;
         r->n_files++;
         LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
+        LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));
         LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0), LMC_ERR_CORRUPT);
         LMC__CHECK((uint64_t)(end - *p) >= 16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file), LMC_ERR_CORRUPT);
         LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE && (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)), LMC_ERR_CORRUPT);
@@ -4743,6 +4772,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         run.start = *position;
         LMC__TRY(lmc__parse_run(&found, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
         LMC__CHECK(found.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
+        if (!lmc__add_total(&r->total, found.size, &r->options.limits)) return LMC_ERR_LIMIT;
         run.size = found.size;
         run.block_size = found.block_size;
         run.n_blocks = found.n_blocks;
@@ -4824,7 +4854,6 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__CHECK(offset == index_at && r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size, LMC_ERR_CORRUPT);
     LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
-    LMC__TRY(lmc__check_paths(items, entries, n_entries));
     LMC__TRY(lmc__collect_items(items, entries, n_entries));
     lmc__snapshot_identity(items, r->identity);
     LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
@@ -4846,7 +4875,7 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     r->options = *options;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
-    r->keys.alloc_user = r->metadata.alloc_user = options->alloc_user;
+    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
     status = lmc__open_reader(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
@@ -4868,6 +4897,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
     lmc__free_buffer(&r->block_at);
     lmc__free_buffer(&r->keys);
     lmc__free_buffer(&r->metadata);
+    lmc__free_buffer(&r->paths);
     (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
 }
 
@@ -4916,7 +4946,7 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
     uint64_t block = offset / run->block_size;
     lmc__coder *c = &r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS)));
+    LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
     c->wave.pieces = NULL;
     while (block * run->block_size < end) {
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
@@ -4972,7 +5002,7 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
 
 LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
 }
 
 LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }

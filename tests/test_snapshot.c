@@ -426,9 +426,13 @@ static void test_limits(void)
     options.limits.max_total_size = total;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
     CHECK(!wrong);
-    options.limits.max_total_size = total - 1;
+    read_options.limits.max_total_size = total;
+    CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_OK);
+    options.limits.max_total_size = read_options.limits.max_total_size = total - 1;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_ERR_LIMIT);
     CHECK(!wrong);
+    CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_ERR_LIMIT);
+    read_options.limits.max_total_size = 0;
     t_note("max_index_size");
     options.limits.max_total_size = 0;
     options.limits.max_index_size = read_options.limits.max_index_size = 500;
@@ -695,9 +699,7 @@ static void test_order(void)
             other.size = file.size = 0;
             lmc_begin_file(writer, &file, LMC_AUTO);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            status = lmc_begin_file(writer, &other, LMC_AUTO);
-            if (status == LMC_OK) status = lmc_end_file(writer);
-            if (status == LMC_OK) status = lmc_finish_writer(writer);
+            status = lmc_begin_file(writer, &other, LMC_AUTO); /* refused at once, before its data comes */
             break;
         case 15: /* no name beside another file */
             other.path = "";

@@ -232,6 +232,16 @@ static void test_arguments(void)
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK_STATUS(lmc_encode_tensor(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK(got == 0);
+    CHECK_STATUS(lmc_encode_tensor(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size), LMC_ERR_TRUNCATED);
+    t_note("1024 workers with the largest blocks: more than 32 bits can count");
+    bad = options;
+    bad.dtype = LMC_F64;
+    bad.log2_block = 20;
+    parallel.n_workers = 1024;
+    bad.parallel = &parallel;
+    CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX || lmc_tensor_workspace_size(&bad) / 1024 > lmc_workspace_size((size_t)1 << 20));
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size), LMC_ERR_WORKSPACE);
     for (n = 0; n < 5; n++) {
         bad = options;
         if (n == 0) bad.log2_block = 13;
