@@ -5,7 +5,7 @@
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64
 #   make test-long    large files and many random damages; takes its time
 #   make bench        measure, and write bench/REPORT.md
-#   make install      the command, its manual page and lmc.h below PREFIX
+#   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
 #   make clean
 
 CC ?= cc
@@ -63,8 +63,12 @@ bench:
 install: build/lmc
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
+	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
+	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/lmccat
 	install -m 644 lmc.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 examples/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
+	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
 
 clean:
 	rm -rf build

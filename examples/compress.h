@@ -14,6 +14,7 @@
 
 struct source {
     const char *name;
+    int is_named;             /* on the command line, not found in a directory: must be what its name says */
     int fd;
     struct stat st;
     uint64_t size;            /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
@@ -91,12 +92,15 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 }
 
 /* Takes what the parser found in the header. */
-static int accept_container(struct source *s, enum container_result result, enum container_kind expected)
+static int accept_container(struct source *s, enum container_result result, enum container_kind expected, const struct options *o)
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY)
         check_memory(NULL);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
+        if (o->verbosity > 0)
+            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected), c->error);
+    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
         return fail(CODE_ERROR, s->name, "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
                     container_name(expected), c->error);
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
@@ -131,7 +135,7 @@ static int identify_source(struct source *s, const struct options *o)
         if (size > CONTAINER_MAX_HEADER)
             size = CONTAINER_MAX_HEADER;
     }
-    return accept_container(s, result, expected);
+    return accept_container(s, result, expected, o);
 }
 
 /* -- writing -- */
@@ -429,7 +433,8 @@ static int compress_source(struct source *s, const char *snapshot, const struct 
     return code;
 }
 
-static int compress_file(const char *path, const struct options *o)
+/* is_named: see struct source */
+static int compress_file(const char *path, int is_named, const struct options *o)
 {
     struct source s;
     char *snapshot;
@@ -440,6 +445,7 @@ static int compress_file(const char *path, const struct options *o)
         return fail(CODE_ERROR, NULL, "standard input is a terminal; name a file, or see 'lmc help'");
     snapshot = name_snapshot(path, o);
     code = open_source(&s, path);
+    s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
     if (code == CODE_OK)
@@ -536,6 +542,7 @@ static int write_tree(const struct listing *l, const char *root, const char *sna
 static int compress_directory(const char *path, const struct options *o)
 {
     struct listing l;
+    struct stat st;
     char *root = copy_string(path, strlen(path)), *snapshot;
     const char *name;
     int code;
@@ -543,9 +550,12 @@ static int compress_directory(const char *path, const struct options *o)
         root[size - 1] = 0;
     name = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
     snapshot = name_snapshot(root, o);
-    if (snapshot && !o->output && (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
+    memset(&l, 0, sizeof l);
+    if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode)) {
+        code = fail(CODE_ERROR, root, "is a link to a directory, and --rm removes only what it is told by its own name; name that "
+                                      "directory");
+    } else if (snapshot && !o->output && (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path, "has no name to derive that of the output from; name it with -o");
-        memset(&l, 0, sizeof l);
     } else {
         code = list_tree(&l, root);
     }

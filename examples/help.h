@@ -37,7 +37,8 @@ static const struct topic topics[] = {
      "      --npy         cat: as a .npy file        --progress, --no-progress\n"
      "      --file PATH   cat: in that file      -V, --version     -h, --help\n"
      "\n"
-     "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"},
+     "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
+     "'cat' and 'help' come first, before any option; files of these names are ./cat and ./help.\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -45,8 +46,8 @@ static const struct topic topics[] = {
      "  .gguf         versions 2 and 3; quantised types are kept as bytes\n"
      "  .npy          versions 1 to 3, little-endian; a Fortran-order array appears transposed\n"
      "\n"
-     "The content decides, whatever the name. But a file that is named so and has a broken header is an error: it would\n"
-     "be useless. --opaque stores it all the same. Everything else (pickles, .pt, .bin, JSON) is coded as bytes whose\n"
+     "The content decides, whatever the name. But a FILE that is named so and has a broken header is an error: it would\n"
+     "be useless. --opaque stores it all the same. Below a DIR it is stored as plain bytes, with a warning. Everything else (pickles, .pt, .bin, JSON) is coded as bytes whose\n"
      "element width is guessed for each block. --dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
      "Whatever the format, every byte of the file is restored, those outside of tensors too.\n"},
     {"directories",

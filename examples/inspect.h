@@ -79,10 +79,17 @@ static double percent(uint64_t part, uint64_t whole)
     return whole ? 100.0 * (double)part / (double)whole : 100.0;
 }
 
+/* text: of 2 * size + 1 bytes */
+static void format_hex(char *text, const void *data, size_t size)
+{
+    text[0] = 0;
+    for (size_t i = 0; i < size; i++)
+        snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)data)[i]);
+}
+
 static void format_identity(char text[2 * LMC_IDENTITY_SIZE + 1], const uint8_t *identity)
 {
-    for (unsigned i = 0; i < LMC_IDENTITY_SIZE; i++)
-        snprintf(text + 2 * i, 3, "%02x", identity[i]);
+    format_hex(text, identity, LMC_IDENTITY_SIZE);
 }
 
 static void format_shape(char *text, size_t cap, const lmc_tensor *t)
@@ -119,15 +126,20 @@ static void print_file(const struct archive *a, size_t number, const struct opti
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
     uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
-    printf("  %-27s %14llu %14llu %6.2f %%  ", f->kind == LMC_FILE_DIRECTORY ? "directory" : "file", (unsigned long long)f->size,
-           (unsigned long long)packed, percent(packed, f->size));
-    print_name(*f->path ? f->path : "(the file itself)");
+    int is_directory = f->kind == LMC_FILE_DIRECTORY;
+    if (is_directory)
+        printf("  %-68s", "directory");
+    else
+        printf("  %-27s %14llu %14llu %6.2f %%  ", "file", (unsigned long long)f->size, (unsigned long long)packed,
+               percent(packed, f->size));
+    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
     if (o->verbosity >= 2) {
         if (f->has_mode)
             printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime)
             printf("  mtime %lld", (long long)f->mtime_s);
-        printf("  crc %08x", (unsigned)f->crc);
+        if (!is_directory)
+            printf("  crc %08x", (unsigned)f->crc);
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++)
@@ -136,22 +148,25 @@ static void print_file(const struct archive *a, size_t number, const struct opti
 
 static void print_archive(const struct archive *a, const struct options *o)
 {
-    size_t n_files = lmc_count_files(a->reader), n_tensors = 0;
+    size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0;
     uint64_t size = 0, packed = (uint64_t)a->st.st_size;
     uint8_t bytes[LMC_IDENTITY_SIZE];
     char identity[2 * LMC_IDENTITY_SIZE + 1];
-    for (size_t i = 0; i < n_files; i++) {
+    for (size_t i = 0; i < n; i++) {
         size += lmc_get_file(a->reader, i)->size;
+        n_directories += lmc_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
         n_tensors += lmc_get_file(a->reader, i)->n_tensors;
     }
     lmc_get_identity(a->reader, bytes);
     format_identity(identity, bytes);
     print_name(a->name);
-    printf(": %llu file%s, %llu tensor%s, %llu -> %llu bytes (%.2f %%)\n  identity %s\n", (unsigned long long)n_files,
-           n_files == 1 ? "" : "s", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s", (unsigned long long)size,
-           (unsigned long long)packed, percent(packed, size), identity);
+    printf(": %llu file%s, ", (unsigned long long)(n - n_directories), n - n_directories == 1 ? "" : "s");
+    if (n_directories)
+        printf("%llu director%s, ", (unsigned long long)n_directories, n_directories == 1 ? "y" : "ies");
+    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)\n  identity %s\n", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s",
+           (unsigned long long)size, (unsigned long long)packed, percent(packed, size), identity);
     printf("    dtype    shape                        size         packed   ratio  name\n");
-    for (size_t i = 0; i < n_files; i++)
+    for (size_t i = 0; i < n; i++)
         print_file(a, i, o);
 }
 
@@ -177,9 +192,35 @@ static void set_json(json_t *object, const char *key, json_t *value)
         check_memory(NULL);
 }
 
+/* text under key; the bytes under key_hex, if they are no UTF-8 */
+static void set_json_text(json_t *object, const char *key, const char *text)
+{
+    size_t size = strlen(text);
+    json_t *exact = json_stringn(text, size);
+    set_json(object, key, make_json_string(text, size));
+    if (!exact) {
+        char name[32], *hex = (char *)resize(NULL, 2 * size + 1, 1);
+        snprintf(name, sizeof name, "%s_hex", key);
+        format_hex(hex, text, size);
+        set_json(object, name, json_string(hex));
+        free(hex);
+    }
+    json_decref(exact);
+}
+
+/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no larger integers. */
+static json_t *make_json_number(uint64_t value)
+{
+    char text[24];
+    if (value <= INT64_MAX)
+        return (json_t *)check_memory(json_integer((json_int_t)value));
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return (json_t *)check_memory(json_string(text));
+}
+
 static void set_json_number(json_t *object, const char *key, uint64_t value)
 {
-    set_json(object, key, json_integer((json_int_t)value));
+    set_json(object, key, make_json_number(value));
 }
 
 static void set_json_identity(json_t *object, const uint8_t *bytes)
@@ -193,9 +234,9 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
 {
     json_t *object = (json_t *)check_memory(json_object()), *shape = (json_t *)check_memory(json_array());
     for (unsigned i = 0; i < t->rank; i++)
-        json_array_append_new(shape, (json_t *)check_memory(json_integer((json_int_t)t->shape[i])));
-    set_json(object, "name", make_json_string(t->name, strlen(t->name)));
-    set_json(object, "dtype", make_json_string(t->dtype, strlen(t->dtype)));
+        json_array_append_new(shape, make_json_number(t->shape[i]));
+    set_json_text(object, "name", t->name);
+    set_json_text(object, "dtype", t->dtype);
     set_json(object, "shape", shape);
     set_json_number(object, "offset", t->offset);
     set_json_number(object, "size", t->size);
@@ -210,7 +251,7 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     json_t *object = (json_t *)check_memory(json_object()), *tensors = (json_t *)check_memory(json_array());
     char crc[9];
     snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
-    set_json(object, "path", make_json_string(f->path, strlen(f->path)));
+    set_json_text(object, "path", f->path);
     set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
     set_json_number(object, "size", f->size);
     set_json_number(object, "packed_size", lmc_count_encoded(a->reader, number, 0, f->size));
@@ -233,11 +274,15 @@ static json_t *make_json_metadata(const struct archive *a)
     const char *key;
     const void *value;
     size_t size;
-    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-    {
-        json_t *name = make_json_string(key, strlen(key));
-        set_json(object, json_string_value(name), make_json_string((const char *)value, size));
+    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
+        size_t length = strlen(key);
+        json_t *name = json_stringn(key, length);
+        char *hex = (char *)resize(NULL, 2 * length + 5, 1);
+        memcpy(hex, "hex:", 4);
+        format_hex(hex + 4, key, length);
+        set_json(object, name ? key : hex, make_json_string((const char *)value, size)); /* two keys never become one */
         json_decref(name);
+        free(hex);
     }
     return object;
 }
@@ -253,7 +298,7 @@ static void print_json(const struct archive *a)
         size += lmc_get_file(a->reader, i)->size;
         json_array_append_new(files, make_json_file(a, i));
     }
-    set_json(object, "snapshot", make_json_string(a->name, strlen(a->name)));
+    set_json_text(object, "snapshot", a->name);
     set_json_identity(object, bytes);
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", (uint64_t)a->st.st_size);
@@ -570,7 +615,10 @@ static int plan_cat(struct extract *e, int has_slice)
     const lmc_tensor *t = e->tensor;
     enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
-    if (has_slice && (dtype == LMC_AUTO || bits % 8 != 0))
+    if (has_slice && dtype == LMC_AUTO)
+        return fail(CODE_ERROR, t->name, "has the dtype %s, of which the size of an element is not known; only all of it can be read",
+                    t->dtype);
+    if (has_slice && bits % 8 != 0)
         return fail(CODE_ERROR, t->name, "has the dtype %s, whose elements are no whole bytes; only all of it can be read", t->dtype);
     if (has_slice) {
         plan_extract(e, bits / 8);

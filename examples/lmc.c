@@ -39,6 +39,7 @@ struct arguments {
     int argc, at, n_files;
     char **argv;
     int only_files; /* after "--" */
+    int is_cat;     /* that word came first */
     int done;       /* help or version was printed */
 };
 
@@ -64,7 +65,8 @@ static int set_output(struct options *o, const char *text)
 {
     if (!text || !*text)
         return fail_usage("-o wants the name of the output%s", "");
-    o->output = text;
+    /* opened by that name, a file there would be written from its beginning, whatever it holds already */
+    o->output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
     return CODE_OK;
 }
 
@@ -205,6 +207,8 @@ static int parse_arguments(struct options *o, struct arguments *a)
 static int check_options(const struct options *o, const struct arguments *a)
 {
     int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE;
+    if (a->is_cat && o->verb != VERB_CAT)
+        return fail_usage("'lmc cat' excludes -z, -d, -t and -l; a file of that name is ./cat%s", "");
     if (o->output && a->n_files > 1 && o->verb != VERB_CAT)
         return fail_usage("-o takes one output, and there are several inputs%s", "");
     if (o->output && o->recursive)
@@ -235,7 +239,8 @@ static int check_options(const struct options *o, const struct arguments *a)
 
 /* -- files -- */
 
-static int process_file(const char *path, const struct options *o)
+/* is_named: on the command line, not found in a directory */
+static int process_file(const char *path, int is_named, const struct options *o)
 {
     switch (o->verb) {
     case VERB_RESTORE: return restore_file(path, o);
@@ -243,7 +248,7 @@ static int process_file(const char *path, const struct options *o)
     case VERB_LIST: return list_file(path, o);
     case VERB_COMPRESS: case VERB_CAT: break;
     }
-    return compress_file(path, o);
+    return compress_file(path, is_named, o);
 }
 
 /* Each file below path on its own; when compressing, those that are not compressed yet, else the others. */
@@ -255,7 +260,7 @@ static int process_tree(const char *path, const struct options *o)
         if (!l.entries[i].is_directory && !is_temporary_name(l.entries[i].path) &&
             has_suffix(l.entries[i].path) == (o->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
-            code = worse(code, process_file(full, o));
+            code = worse(code, process_file(full, 0, o));
             free(full);
         }
     free_listing(&l);
@@ -271,7 +276,7 @@ static int process_path(const char *path, const struct options *o)
         if (o->verb == VERB_COMPRESS)
             return compress_directory(path, o);
     }
-    return process_file(path, o);
+    return process_file(path, 1, o);
 }
 
 static int process_all(const struct options *o, const struct arguments *a)
@@ -324,6 +329,7 @@ static void set_defaults(struct options *o, struct arguments *a)
     }
     if (a->argc > 1 && strcmp(a->argv[1], "cat") == 0) {
         o->verb = VERB_CAT;
+        a->is_cat = 1;
         a->at = 2;
     }
 }

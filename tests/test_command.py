@@ -7,6 +7,7 @@ LMC names the command (default build/lmc), LMC_DATA the directory of real data (
 root of the repository). --long adds files of 1 to 10 GB. Python's standard library is all that is needed.
 SPDX-License-Identifier: MIT
 """
+import fcntl
 import json
 import os
 import pty
@@ -20,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -157,7 +159,7 @@ class Case(unittest.TestCase):
         more.setdefault("stdout", subprocess.PIPE)
         p = subprocess.run([LMC, *args], cwd=self.dir, stderr=subprocess.PIPE, timeout=600, **kind, **more)
         text = p.stderr.decode(errors="replace")
-        self.assertEqual(p.returncode, code, "lmc %s: %s" % (" ".join(args), text[-2000:]))
+        self.assertEqual(p.returncode, code, "lmc %s: %s" % (" ".join(map(os.fsdecode, args)), text[-2000:]))
         if says is not None:
             self.assertIn(says, text)
         if code == 0 and says is None and not {"-v", "--progress"} & set(args):
@@ -243,6 +245,18 @@ class Verbs(Case):
         self.assertEqual(self.lmc("-d", "-o", "-", "x.lmc").stdout, b"hello")
         self.lmc("-t", "x.lmc")
 
+    def test_dev_stdout_is_standard_output(self):
+        self.write("a", b"hello")
+        for args in (("a", "-o", "/dev/stdout"), ("-d", "a.lmc", "-o", "/dev/stdout")):
+            with open(self.path("all"), "wb") as f:
+                f.write(b"before")
+                f.flush()
+                self.lmc(*args, stdout=f)
+            self.write("a.lmc", self.read("all")[6:])
+            self.assertEqual(self.read("all")[:6], b"before")
+        self.assertEqual(self.read("all"), b"beforehello")
+        self.refuses("--rm", "a", "-o", "/dev/stdout", code=2)
+
     def test_other_names_of_the_program(self):
         self.write("a", b"hello")
         self.lmc("a")
@@ -282,7 +296,7 @@ class Verbs(Case):
                      ("--dtype", "BF17", "a"), ("-o", "x", "a", "a"), ("--rm", "-c", "a"), ("--rm", "-"), ("--json", "a"),
                      ("--npy", "a"), ("-t", "--rm", "a.lmc"), ("cat",), ("cat", "a", "b", "c"), ("-d", "--opaque", "a.lmc"),
                      ("--opaque", "--dtype=U8", "a"), ("-r", "-o", "x", "a"), ("-c", "a", "a"), ("-rc", "."), ("-t", "-c", "a.lmc"), ("-l", "-o", "x", "a.lmc"),
-                     ("-t", "-o", "x", "a.lmc")):
+                     ("-t", "-o", "x", "a.lmc"), ("cat", "-d", "a.lmc"), ("cat", "-t", "a.lmc"), ("cat", "-l", "a.lmc"), ("cat", "-z", "a")):
             self.refuses(None, *args, code=2, says="lmc: ")
         self.assertEqual(self.lmc("-dc", "a.lmc", "a.lmc").stdout, b"hellohello")
 
@@ -346,6 +360,31 @@ class Verbs(Case):
         self.assertEqual(o["size"], os.path.getsize(self.path("m.safetensors")))
         self.lmc("-l", "m.safetensors", code=3)
         self.lmc("-l", "-", code=1, says="save it to a file", stdin=b"abc")
+
+    def test_json_of_what_is_no_utf8(self):
+        self.write("x", b"x")
+        odd = b"d\xff/\xfe\n.bin"
+        os.mkdir(os.path.join(os.fsencode(self.dir), b"d\xff"))
+        os.rename(self.path("x"), os.path.join(os.fsencode(self.dir), odd))
+        self.lmc(b"d\xff", "-o", "d.lmc")
+        o = self.listing("d.lmc")
+        self.assertEqual((o["files"][0]["path"], o["files"][0]["path_hex"]), ("?\n.bin", odd[3:].hex()))
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual(os.listdir(self.path("e").encode()), [odd[3:]])
+        os.rename(self.path("d.lmc"), os.path.join(os.fsencode(self.dir), b"\xc3.lmc"))
+        self.assertEqual(self.listing(b"\xc3.lmc")["snapshot_hex"], b"\xc3.lmc".hex())
+        shutil.rmtree(os.path.join(os.fsencode(self.dir), b"d\xff"))
+
+    def test_json_of_every_vector(self):
+        with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as f:
+            valid = json.load(f)["valid"]
+        for want in valid:
+            o = self.listing(os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc"))
+            for file, found in zip(want["files"], o["files"]):
+                self.assertEqual(found.get("path_hex", file.get("path_hex")), file.get("path_hex"))
+                for t, f in zip(file["tensors"], found["tensors"]):
+                    self.assertEqual([int(n) for n in f["shape"]], t["shape"])
+            self.assertEqual(len(o["metadata"]), len(want["metadata"]))
 
     def test_identity_is_that_of_the_content(self):
         w = ("w", "BF16", [1000], bf16(1000))
@@ -464,9 +503,10 @@ class Pipes(Case):
 
 
 class Terminals(Case):
-    def run_in_terminal(self, args, streams):
+    def run_in_terminal(self, args, streams, columns=0):
         """Runs with the named streams on a terminal; returns the exit code and what the terminal showed."""
         master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24 if columns else 0, columns, 0, 0))
         kinds = {s: slave if s in streams else subprocess.DEVNULL for s in ("stdin", "stdout", "stderr")}
         p = subprocess.Popen([LMC] + args, cwd=self.dir, **kinds)
         os.close(slave)
@@ -505,6 +545,15 @@ class Terminals(Case):
         self.assertEqual(code, 0)
         self.assertRegex(shown, r"a: [0-9.]+ MB, \d+ MB/s, [0-9.]+ %, \d+:\d\d left")
         self.assertTrue(shown.endswith("\r\033[K"))
+        for name, columns in (("a" * 200, 0), ("\u4e16" * 60, 50), ("b", 20), ("c" * 100, 100)):
+            os.rename(self.path("a"), self.path(name))
+            code, shown = self.run_in_terminal(["-f", "-o", "x.lmc", name], ("stderr",), columns)
+            os.rename(self.path(name), self.path("a"))
+            lines = [s for s in shown.split("\r\033[K") if s]
+            self.assertTrue(code == 0 and lines)
+            for line in lines:
+                self.assertNotIn("\ufffd", line)
+                self.assertLess(len(line), columns or 80)
         for args in (["-fq", "a"], ["-f", "--no-progress", "a"]):
             self.assertEqual(self.run_in_terminal(args, ("stderr",)), (0, ""))
 
@@ -680,6 +729,9 @@ class Directories(Case):
             self.lmc("-d", name + ".lmc")
             self.assertEqual(self.tree(name), tree)
         self.assertEqual(os.stat(self.path("empty")).st_mode & 0o7777, 0o750)
+        self.assertIn(b"(the directory itself)", self.lmc("-l", "empty.lmc").stdout)
+        self.assertIn(b"0 files, 2 directories, 0 tensors", self.lmc("-l", "nested.lmc").stdout)
+        self.lmc("-tv", "one.lmc", says="ok, 1 file, 6 bytes")
 
     def test_directory_that_its_owner_cannot_list(self):
         os.makedirs(self.path("d/closed"))
@@ -809,9 +861,20 @@ class Directories(Case):
         self.assertFalse(os.path.exists(self.path("d.lmc")))
 
     def test_bad_container_in_a_directory(self):
-        self.write("d/model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-        self.refuses("d", code=1, says="--opaque")
-        self.lmc("--opaque", "d")
+        """Half a download must not keep the rest from being stored; but who names the file means a container."""
+        for name in ("sub/model.safetensors", "x.gguf", "y.npy"):
+            self.write("d/" + name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+            self.refuses("d/" + name, code=1, says="--opaque")
+        self.write("d/good.safetensors", safetensors([("w", "BF16", [9], bf16(9))]))
+        text = self.lmc("d", says="d/sub/model.safetensors: is no valid safetensors file").stderr.decode()
+        self.assertEqual(text.count("stored as plain bytes"), 3)
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual({f: self.read("e/" + f) for f in self.tree("e") if "." in f}, {f: self.read("d/" + f) for f in self.tree("d") if "." in f})
+        self.assertEqual([len(f["tensors"]) for f in self.listing("d.lmc")["files"] if f["kind"] == "file"], [1, 0, 0, 0])
+        self.lmc("-qf", "d")
+        self.lmc("-f", "--opaque", "d")
+        self.lmc("-r", "d", says="d/y.npy: is no valid NumPy file")
+        self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
 
     def test_broken_file_name_is_shown_without_control_characters(self):
         self.write("d/\033[31m", b"x")
@@ -1070,7 +1133,7 @@ class Cat(Case):
 
     def test_refusals(self):
         for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
-                                   ("odd[0:2]", 1, "no whole bytes"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "not below 5"), ("w[-6]", 2, "not below 5"),
+                                   ("odd[0:2]", 1, "not known"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "not below 5"), ("w[-6]", 2, "not below 5"),
                                    ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
                                    ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):
             self.assertEqual(self.cat(tensor, code=code, says=says), b"")
@@ -1161,6 +1224,14 @@ class Remove(Case):
         self.assertEqual(self.tree(), ["d.lmc"])
         self.lmc("--rm", "-d", "d.lmc")
         self.assertEqual((self.tree("d"), os.path.exists(self.path("d.lmc"))), (before, False))
+
+    def test_does_not_remove_through_a_link(self):
+        self.write("d/x", b"x")
+        os.symlink("d", self.path("l"))
+        for name in ("l", "l/"):
+            self.refuses("--rm", name, code=1, says="is a link to a directory")
+        self.lmc("l")
+        self.assertEqual(self.tree(), ["d", "d/x", "l", "l.lmc"])
 
     def test_keeps_after_errors(self):
         self.write("a", b"a")

@@ -11,6 +11,11 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec", "vectors")
 passed = failed = 0
 
+# Whoever reads by the index comes by another way: it takes the index's copy of a header for the true one and finds the
+# original, or what stands where the trailer points to, to be something else; and does not read every byte.
+BY_INDEX = {"section_largest_missing": "LMC_ERR_CORRUPT", "entry_copy_path": "LMC_ERR_CHECKSUM", "entry_copy_head": "LMC_ERR_CHECKSUM",
+            "entry_copy_run": "LMC_ERR_CHECKSUM", "trailer_index_offset": "LMC_ERR_CHECKSUM", "entry_file_crc": "LMC_OK"}
+
 
 def check(condition, what):
     global passed, failed
@@ -62,8 +67,10 @@ def main():
         else:
             allowed = ["LMC_ERR_" + status for status in want["status"]]
             check(got["restore"] in allowed, "%s: %s: restore gave %s, not %s" % (want["name"], want["breaks"], got["restore"], allowed))
-            # a reader may not come across what is wrong, but where it fails it says what it is
-            check(got["read"] == "LMC_OK" or got["read"].startswith("LMC_ERR_"), want["name"] + ": read")
+            by_index = [BY_INDEX[want["name"]]] if want["name"] in BY_INDEX else allowed
+            if want["name"].startswith("flipped_"):  # anywhere, also where only a restore comes by
+                by_index = by_index + ["LMC_OK"]
+            check(got["read"] in by_index, "%s: %s: read gave %s, not %s" % (want["name"], want["breaks"], got["read"], by_index))
     print("%d passed, %d failed" % (passed, failed))
     return failed > 0 or not vectors
 
