@@ -149,8 +149,10 @@ static int begin_tree_file(struct restore *r, const lmc_file *file)
     pthread_mutex_unlock(&temporary.lock);
     if (error)
         return fail_errno(file->path, error, "cannot create it");
-    if (r->fd >= 0)
+    if (r->fd >= 0) {
         queue_open(&r->queue, r->fd);
+        r->queue.sparse = 1;
+    }
     return CODE_OK;
 }
 
@@ -362,6 +364,7 @@ static int restore_begin(void *user, const lmc_file *file, size_t number)
         r->is_tree = *file->path != 0 || r->is_empty;
         code = r->is_tree ? begin_tree(r) : open_output(&r->out, r->target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
+        r->out.queue.sparse = r->started && r->out.temporary;
     }
     if (code == CODE_OK && r->is_tree)
         code = begin_tree_file(r, file);

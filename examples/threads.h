@@ -107,6 +107,7 @@ struct queue {
     pthread_t thread;
     int started;
     int fd;
+    int sparse;                 /* writing: what is all zero becomes a hole; for a new file only */
     int wake[2];                /* a pipe: closed at one end to stop the reading thread; -1: none */
     unsigned char *data[N_BUFFERS];
     size_t size[N_BUFFERS];
@@ -322,13 +323,44 @@ static void queue_skip(struct queue *q, size_t size)
 
 /* -- writing behind -- */
 
+#define HOLE_SIZE ((size_t)64 << 10)
+
+/* Writes a buffer, or skips what is to be a hole: buffers begin at multiples of HOLE_SIZE. 0 or errno. */
+static int write_buffer(const struct queue *q, const unsigned char *data, size_t size)
+{
+    int error = 0;
+    while (q->sparse && size && !error) {
+        size_t part = 0, hole = 0;
+        while (size - part >= HOLE_SIZE && (data[part] || memcmp(data + part, data + part + 1, HOLE_SIZE - 1) != 0))
+            part += HOLE_SIZE;
+        if (size - part < HOLE_SIZE)
+            break;
+        while (size - part - hole >= HOLE_SIZE && !data[part + hole] &&
+               memcmp(data + part + hole, data + part + hole + 1, HOLE_SIZE - 1) == 0)
+            hole += HOLE_SIZE;
+        error = write_full(q->fd, data, part);
+        if (!error && lseek(q->fd, (off_t)hole, SEEK_CUR) < 0)
+            error = errno;
+        data += part + hole;
+        size -= part + hole;
+    }
+    return error ? error : write_full(q->fd, data, size);
+}
+
+/* A hole at the end counts only when the file gets its size. */
+static int write_size(const struct queue *q)
+{
+    off_t size = q->sparse ? lseek(q->fd, 0, SEEK_CUR) : 0;
+    return !q->sparse || (size >= 0 && ftruncate(q->fd, size) == 0) ? 0 : errno;
+}
+
 static void *write_thread(void *user)
 {
     struct queue *q = (struct queue *)user;
     int error = 0;
     while (!error && queue_wait_filled(q)) {
         size_t i = q->n_emptied % N_BUFFERS;
-        error = write_full(q->fd, q->data[i], q->size[i]);
+        error = write_buffer(q, q->data[i], q->size[i]);
         if (!error)
             queue_signal(q, &q->n_emptied);
     }
@@ -368,9 +400,9 @@ static int queue_flush(struct queue *q)
 {
     int error;
     if (!q->started) {
-        error = q->at ? write_full(q->fd, q->data[0], q->at) : 0;
+        error = q->at ? write_buffer(q, q->data[0], q->at) : 0;
         q->at = 0;
-        return error;
+        return error ? error : write_size(q);
     }
     if (q->at) {
         q->size[q->n_filled % N_BUFFERS] = q->at;
@@ -380,7 +412,7 @@ static int queue_flush(struct queue *q)
     queue_end(q, 0);
     pthread_join(q->thread, NULL);
     q->started = 0;
-    return q->error;
+    return q->error ? q->error : write_size(q);
 }
 
 #endif

@@ -215,6 +215,32 @@ class Verbs(Case):
             if name == "zeros":
                 self.assertLess(size * 1000, len(data))
 
+    def test_zeros_become_holes(self):
+        block = 65536
+        for name, data in (("all", bytes(20 * MB)), ("end", b"x" * block + bytes(9 * MB + 5)), ("start", bytes(9 * MB) + b"x"),
+                           ("middle", b"x" + bytes(9 * MB) + b"y"), ("small", bytes(block)), ("less", bytes(block - 1)),
+                           ("between", (bytes(block) + b"x" * block + bytes(3 * block) + b"yz" * block) * 20 + bytes(7))):
+            self.write("d/" + name, data)
+            self.round_trip("d/" + name)
+            os.unlink(self.path("d/" + name + ".lmc"))
+        self.lmc("d")
+        self.lmc("d/all")
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.lmc("-d", "d/all.lmc", "-o", "f")
+        for name in os.listdir(self.path("e")):
+            self.assertEqual(self.read("e/" + name), self.read("d/" + name), name)
+        self.assertEqual(self.read("f"), self.read("d/all"))
+        with open(self.path("hole"), "wb") as f:
+            f.truncate(MB)
+        if os.stat(self.path("hole")).st_blocks == 0:  # this file system has them
+            self.assertEqual(os.stat(self.path("f")).st_blocks, 0)
+            self.assertLess(os.stat(self.path("e/middle")).st_blocks, 1000)
+        with open(self.path("g"), "wb") as f:  # a stream is written as it is
+            f.write(b"before")
+            f.flush()
+            self.lmc("-dc", "d/all.lmc", stdout=f)
+        self.assertEqual(self.read("g"), b"before" + bytes(20 * MB))
+
     def test_source_is_kept_and_attributes_follow(self):
         self.write("a", b"hello", 0o640)
         os.utime(self.path("a"), ns=(1, 1234567890123456789))
