@@ -643,7 +643,7 @@ class Restore:
 
     def publish(self, files):
         self.close()
-        for file in files:
+        for file in sorted(files, key=lambda file: file.path, reverse=True):        # a directory after what is in it
             path = os.path.join(self.root, file.path or b"file")
             if file.mtime is not None:
                 try:
