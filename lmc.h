@@ -296,7 +296,8 @@ typedef struct lmc_writer_options { /* all zero: defaults */
  * block; one block more, 16 MiB for files of unknown size; 12 bytes for each tensor that begins in a block in flight; and the
  * index: 4 bytes per block, about 200 per tensor, its name included. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
-/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that belong to no tensor (raw arrays). */
+/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that
+ * belong to no tensor (raw arrays). */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
@@ -606,6 +607,12 @@ typedef struct lmc__kernels {
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
 } lmc__kernels;
+
+/* Tables by the preprocessor: f(m), f(m + 1), ... */
+#define LMC__4(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
+#define LMC__16(f, m) LMC__4(f, m), LMC__4(f, (m) + 4), LMC__4(f, (m) + 8), LMC__4(f, (m) + 12)
+#define LMC__64(f, m) LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
+#define LMC__256(f) LMC__64(f, 0), LMC__64(f, 64), LMC__64(f, 128), LMC__64(f, 192)
 
 /* -- 6.1 crc32c: CRC-32C of p[0, size), continued from crc -- */
 
@@ -1122,10 +1129,9 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__ODD(i) (2 * (i) + 1)
 #define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
 #define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
-#define LMC__I4(f, i) f(i), f((i) + 1), f((i) + 2), f((i) + 3)
-#define LMC__I16(f, i) LMC__I4(f, i), LMC__I4(f, (i) + 4), LMC__I4(f, (i) + 8), LMC__I4(f, (i) + 12)
-#define LMC__I64(f) LMC__I16(f, 0), LMC__I16(f, 16), LMC__I16(f, 32), LMC__I16(f, 48)
-static const uint8_t lmc__shuffles[4][64] = { {LMC__I64(LMC__EVEN)}, {LMC__I64(LMC__ODD)}, {LMC__I64(LMC__ZIP_LOW)}, {LMC__I64(LMC__ZIP_HIGH)} };
+static const uint8_t lmc__shuffles[4][64] = {
+    {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
+};
 
 LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
@@ -1281,10 +1287,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
      ((m) & 16 ? 0xFFull << 32 : 0) | ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) | ((m) & 128 ? 0xFFull << 56 : 0))
 #define LMC__ONES_1(m) \
     (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
-#define LMC__4(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
-#define LMC__16(f, m) LMC__4(f, m), LMC__4(f, (m) + 4), LMC__4(f, (m) + 8), LMC__4(f, (m) + 12)
-#define LMC__64(f, m) LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
-#define LMC__256(f) LMC__64(f, 0), LMC__64(f, 64), LMC__64(f, 128), LMC__64(f, 192)
 static const uint64_t lmc__byte_mask[256] = { LMC__256(LMC__BYTE_MASK_1) };
 static const uint8_t lmc__ones[256] = { LMC__256(LMC__ONES_1) };
 

@@ -271,22 +271,22 @@ static int check_output(const char *path, const struct stat *input, int force)
     return CODE_OK;
 }
 
-static int open_temporary(struct output *out)
+/* Creates a temporary file beside path, open as *fd, or a directory if fd is NULL; *name is the caller's. */
+static int create_temporary(const char *path, int *fd, const char **name)
 {
-    char *name = temporary_name_beside(out->path);
+    char *made = temporary_name_beside(path);
     int error = 0;
     pthread_mutex_lock(&temporary.lock);
-    out->fd = mkstemp(name);
-    if (out->fd >= 0)
-        register_temporary(name);
+    if (fd ? (*fd = mkstemp(made)) >= 0 : mkdtemp(made) != NULL)
+        register_temporary(made);
     else
         error = errno;
     pthread_mutex_unlock(&temporary.lock);
     if (error) {
-        free(name);
-        return fail_errno(out->path, error, "cannot create a file beside it");
+        free(made);
+        return fail_errno(path, error, fd ? "cannot create a file beside it" : "cannot create a directory beside it");
     }
-    out->temporary = name;
+    *name = made;
     return CODE_OK;
 }
 
@@ -313,7 +313,7 @@ static int open_output(struct output *out, const char *path, const struct stat *
             if (out->fd < 0)
                 code = fail_errno(path, errno, "cannot write to it");
         } else {
-            code = open_temporary(out);
+            code = create_temporary(out->path, &out->fd, &out->temporary);
         }
     }
     if (code == CODE_OK) {

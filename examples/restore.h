@@ -96,26 +96,13 @@ static int check_target(const struct restore *r)
 
 static int begin_tree(struct restore *r)
 {
-    int code, error = 0;
-    char *name;
+    int code;
     if (!r->target)
         return fail(CODE_ERROR, r->input, "holds a directory, which cannot go to standard output; name a directory with -o");
     code = check_target(r);
     if (code != CODE_OK)
         return code;
-    name = temporary_name_beside(r->target);
-    pthread_mutex_lock(&temporary.lock);
-    if (mkdtemp(name))
-        register_temporary(name);
-    else
-        error = errno;
-    pthread_mutex_unlock(&temporary.lock);
-    if (error) {
-        free(name);
-        return fail_errno(r->target, error, "cannot create a directory beside it");
-    }
-    r->root = name;
-    return CODE_OK;
+    return create_temporary(r->target, NULL, &r->root);
 }
 
 /* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */

@@ -93,7 +93,7 @@ static void test_trees(const lmc__kernels *k, uint64_t *seed)
         t_note("%s, n %lu, split %u, limit %u", lmc_tier_name(k->tier), (unsigned long)n, split, limit);
 
         for (side = 0; side < 4; side++) { /* which lists are wanted; with both, the left one in place */
-            const int want_left = side & 1, want_right = side >> 1;
+            const int want_left = (side & 1) != 0, want_right = side >> 1 != 0;
             uint8_t *const in_place = side == 3 ? list : left;
             size_t n_left = 0, n_right = 0, found;
             int ok = 1;
