@@ -452,6 +452,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__NEON 0
 #endif
+/* Orders streaming stores before the plain ones that tell other threads of them. */
+#if LMC__X86
+#define LMC__FENCE_STREAMS() _mm_sfence()
+#else
+#define LMC__FENCE_STREAMS() ((void)0)
+#endif
 #if defined(__GNUC__) && !defined(__clang__)
 #define LMC__UNROLL _Pragma("GCC unroll 8")
 #else
@@ -606,6 +612,7 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -1991,28 +1998,47 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 }
 #endif
 
+/* -- 6.12 stream: a copy to dst that does not bring it into the caches; dst and size are multiples of LMC__LINE -- */
+#define LMC__LINE 64u
+
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
+
+#if LMC__X86
+/* Stores that are not ordered with others: see LMC__FENCE_STREAMS. */
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 32) _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
+}
+LMC__AVX512 static void lmc__stream_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) _mm512_stream_si512((__m512i *)(void *)(dst + i), lmc__load_avx512(src + i));
+}
+#endif
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
+    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar, lmc__stream_scalar
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     lmc__crc32c_scalar, lmc__split_neon, lmc__join_neon, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon, lmc__stream_scalar
 };
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
     lmc__crc32c_avx2, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2, lmc__stream_avx2
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512, lmc__split_avx512, lmc__join_avx512, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2
+    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2, lmc__stream_avx512
 };
 #endif
 
@@ -2234,6 +2260,10 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], un
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
  *   trees       one for each nesting, and the counts of the sample */
 
+/* Bytes of elements that are coded at a time, in the first cache (32 KiB or more): with a strip of their planes and what these are
+ * made of, it holds three times as much. Every width's number of elements is a multiple of 64. */
+#define LMC__STRIP_SIZE 8192u
+
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -2271,7 +2301,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 2 * (LMC__STRIP_SIZE + LMC__PAD) + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -2807,6 +2837,37 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
+/* An inner node whose children are decoded: what is left to do is a merge. */
+typedef struct lmc__sides {
+    const uint8_t *mask; /* NULL: none */
+    lmc__side left, right;
+} lmc__sides;
+
+/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
+ * and, if it was nested, the mask are in spare and on the stack, list is free again. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                      uint8_t *list, uint8_t *spare, size_t n, lmc__sides *sides)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const unsigned half = x + (1u << (LMC__MAX_LENGTH - 1 - depth)), middle = lmc__tree_leaves_below(tree, half);
+    size_t n_right;
+    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (middle - a == 1 && a != tree->escape) sides->left.value = tree->symbol[a];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
+    }
+    if (b - middle == 1 && middle != tree->escape) sides->right.value = tree->symbol[middle];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
 /* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
  * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
  * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
@@ -2816,10 +2877,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const size_t row = (n + 7) / 8;
     uint8_t *const top = d->stack.top;
-    const uint8_t *mask;
-    unsigned flat, middle, half;
-    size_t n_right;
-    lmc__side left, right;
+    lmc__sides sides;
+    unsigned flat;
 
     if (n == 0) return LMC_OK;
     if (b - a == 1) {
@@ -2841,36 +2900,20 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
         d->in += flat * row;
         return LMC_OK;
     }
-    LMC__TRY(lmc__get_mask(d, nesting, n, &mask));
-    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    middle = lmc__tree_leaves_below(tree, half);
-    n_right = d->k->count_ones(mask, row);
-    left.list = right.list = NULL;
-    left.value = right.value = 0;
-    if (middle - a == 1 && a != tree->escape) left.value = tree->symbol[a];
-    else {
-        left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
-    }
-    if (b - middle == 1 && middle != tree->escape) right.value = tree->symbol[middle];
-    else {
-        right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
-    }
-    d->k->merge(list, mask, n, left, right);
+    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
     d->stack.top = top;
     return LMC_OK;
 }
 
-/* A plane that is coded as a tree (d->in is behind its mode byte), to list. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, size_t n)
+/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
+ * in spare and on the stack. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__sides *root)
 {
     lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     size_t size;
-    uint8_t *const top = d->stack.top, *spare = lmc__push_list(&d->stack, n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
     first = d->in[0];
     count = d->in[1] + 1u;
@@ -2888,40 +2931,123 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
     LMC__CHECK(lengths[first] && lengths[first + count - 1], LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__tree_set_lengths(tree, lengths, escape_length), LMC_ERR_CORRUPT);
     d->in += size;
-    LMC__TRY(lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n));
-    d->stack.top = top;
-    return LMC_OK;
+    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        root->mask = NULL;
+        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
+    }
+    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
 }
 
 /* -- 8.7 decoding blocks -- */
 
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate)
+/* Where the bytes of a block go: straight to dst or, where dst is too large for the caches anyway, around them: by way of a
+ * strip that stays in the first cache, from which whole cache lines are streamed. Their CRC is taken on the way. */
+typedef struct lmc__sink {
+    const lmc__kernels *k;
+    uint8_t *dst;      /* next byte */
+    uint8_t *strip;    /* NULL: straight */
+    size_t pending;    /* bytes at strip that are not yet in dst, less than a cache line */
+    uint32_t crc;
+} lmc__sink;
+
+/* Room for the next bytes. */
+LMC__INLINE uint8_t *lmc__sink_room(const lmc__sink *sink) { return sink->strip ? sink->strip + sink->pending : sink->dst; }
+
+/* size bytes are there. */
+static void lmc__sink_add(lmc__sink *sink, size_t size)
 {
-    lmc__const_planes planes;
-    unsigned p;
+    sink->crc = sink->k->crc32c(sink->crc, lmc__sink_room(sink), size);
+    if (sink->strip) {
+        const uint8_t *from = sink->strip;
+        const size_t head = (LMC__LINE - ((uintptr_t)sink->dst & (LMC__LINE - 1))) & (LMC__LINE - 1);
+        size_t whole;
+        size += sink->pending;
+        if (head != 0) { /* the first strip only: then dst is at the start of a line */
+            const size_t part = lmc__min(head, size);
+            memcpy(sink->dst, from, part);
+            sink->dst += part;
+            from += part;
+            size -= part;
+        }
+        whole = size & ~(size_t)(LMC__LINE - 1);
+        sink->k->stream(sink->dst, from, whole);
+        sink->pending = size - whole;
+        memmove(sink->strip, from + whole, sink->pending);
+        size = whole;
+    }
+    sink->dst += size;
+}
+
+static void lmc__sink_finish(const lmc__sink *sink)
+{
+    if (sink->pending) memcpy(sink->dst, sink->strip, sink->pending);
+}
+
+/* The last tree of a block is merged strip by strip, and joined with the other planes while it is in the cache. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, int streams, size_t n, unsigned width, int rotate, uint32_t *crc)
+{
+    const size_t strip_n = LMC__STRIP_SIZE / width;
+    uint8_t *const constants = lmc__push_list(&d->stack, LMC__STRIP_SIZE), *const bytes = lmc__push_list(&d->stack, LMC__STRIP_SIZE);
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__sink sink;
+    lmc__const_planes planes;  /* of the next strip */
+    uint8_t *list = NULL;      /* of the last tree */
+    lmc__sides root;           /* of that, if it is not merged yet */
+    unsigned p, last = 0;      /* whose it is */
+    size_t i, m;
+    uint8_t is_constant[8];
+    LMC__CHECK(constants && bytes && spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL;
     for (p = 0; p < width; p++) {
         unsigned mode;
-        uint8_t *list;
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
         mode = *d->in++;
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        is_constant[p] = mode == LMC__PLANE_CONSTANT;
         if (mode == LMC__PLANE_RAW) { /* used where it lies */
             LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
             planes.row[p] = d->in;
             d->in += n;
-            continue;
-        }
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        planes.row[p] = list = lmc__push_list(&d->stack, n);
-        LMC__CHECK(list, LMC_ERR_WORKSPACE);
-        if (mode == LMC__PLANE_CONSTANT) {
+        } else if (mode == LMC__PLANE_CONSTANT) {
+            uint8_t *strip = constants + p * strip_n;
             LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(list, *d->in++, n);
+            memset(strip, *d->in++, strip_n);
+            planes.row[p] = strip;
         } else {
-            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, n));
+            if (root.mask) {
+                d->k->merge(list, root.mask, n, root.left, root.right);
+                d->stack.top = list + n + LMC__PAD;
+            }
+            list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+            planes.row[p] = list;
+            last = p;
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    d->k->join(dst, &planes, n, width, rotate);
+    sink.k = d->k;
+    sink.dst = dst;
+    sink.strip = streams ? bytes : NULL;
+    sink.pending = 0;
+    sink.crc = 0;
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip_n, n - i);
+        if (root.mask) {
+            const size_t ones = d->k->count_ones(root.mask + i / 8, (m + 7) / 8);
+            /* list is free: its first bytes are the strip */
+            d->k->merge(list, root.mask + i / 8, m, root.left, root.right);
+            if (root.left.list) root.left.list += m - ones;
+            if (root.right.list) root.right.list += ones;
+        }
+        d->k->join(lmc__sink_room(&sink), &planes, m, width, rotate);
+        lmc__sink_add(&sink, m * width);
+        for (p = 0; p < width; p++)
+            if (!is_constant[p] && !(root.mask && p == last)) planes.row[p] += m;
+    }
+    lmc__sink_finish(&sink);
+    if (streams) LMC__FENCE_STREAMS();
+    *crc = sink.crc;
     return LMC_OK;
 }
 
@@ -2961,19 +3087,22 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, const uint8_t *src, const lmc_block_info *info, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, int streams, const uint8_t *src, const lmc_block_info *info,
+                                         void *ws, size_t ws_size)
 {
+    uint32_t crc;
     if (info->stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
+        crc = k->crc32c(0, dst, info->size);
     } else {
         lmc__decoder d;
         d.k = k;
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1));
+        LMC__TRY(lmc__get_planes(&d, dst, streams, info->n, info->width, src[1] >> 2 & 1, &crc));
     }
-    LMC__CHECK(k->crc32c(0, dst, info->size) == info->crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
@@ -2988,7 +3117,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, (const uint8_t *)src, &info, ws, ws_size));
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, 0, (const uint8_t *)src, &info, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -3020,6 +3149,7 @@ typedef struct lmc__wave {
     uint8_t *workspaces;  /* one for each worker */
     size_t workspace_size;
     size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
+    int streams;          /* decoding: dst is too large for the caches */
 } lmc__wave;
 
 /* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
@@ -3080,7 +3210,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, dst, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, dst, whole && wave->streams, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
     if (wave->pieces) {
@@ -3098,6 +3228,9 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 }
 
 /* -- 8.9 tensors in memory -- */
+
+/* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
+#define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones follow changes in the data
  * less well. Bytes of unknown kind are counted as if they were 16-bit elements. */
@@ -3210,6 +3343,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
     lmc__set_tensor_wave(&wave, options, temp_size, ws);
+    wave.streams = size >= LMC__STREAM_FROM;
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
     while (size != 0 && at < offset + size) {
         size_t n = 0;
