@@ -43,6 +43,10 @@
  * Define with LMC_IMPLEMENTATION only:
  *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL; default: the C library
  *   LMC_NO_SIMD          compile the portable code only
+ *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe, SIMD Everywhere, whose
+ *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it is taken where the compiler's
+ *                        flags say that the target has vectors (wasm32: -msimd128), as the tier "simde". Ignored elsewhere
+ * The tier of the machine's instructions is found at run time, without build flags; 2.7 has functions that query and limit it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -374,9 +378,10 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers, best last. */
-enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3 };
-LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512" */
+/* Instruction set tiers, the better of two that one build can have last. */
+enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3, LMC_TIER_SIMDE = 4 };
+#define LMC_TIER_COUNT 5
+LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
@@ -445,6 +450,28 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__X86 0
 #endif
+/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors. Never on x86 or Arm64: in functions with
+ * target attributes it silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
+#undef LMC__SIMDE
+#define LMC__SIMDE 0
+#elif !defined(LMC__SIMDE)
+#if defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON)
+#define LMC__SIMDE LMC__LITTLE_ENDIAN
+#else
+#define LMC__SIMDE 0
+#endif
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#define LMC__AVX2
+#define LMC__INLINE2 LMC__INLINE
+#endif
+#define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 /* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
@@ -1020,7 +1047,7 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
 #undef LMC__CALL
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
  * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
  * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
@@ -1139,11 +1166,15 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 static const uint8_t lmc__shuffles[4][64] = {
     {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
 };
+#endif
 
+#if LMC__AVX2_TEXT
 LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+#endif
 
 /* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
@@ -1163,6 +1194,7 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
 LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
 LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
@@ -1170,6 +1202,7 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
+#endif
 
 /* Each element of a vector rotated by one bit, to the left or to the right. */
 LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
@@ -1185,6 +1218,7 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
     }
 }
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -1198,9 +1232,12 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
+#endif
 
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
+#if LMC__X86
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+#endif
 
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
@@ -1214,6 +1251,9 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+#endif
+
+#if LMC__X86
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
@@ -1402,7 +1442,7 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
     return n_right;
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. A byte shuffle by those of ~m and m, side by side, sorts
  * 8 bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
  * Derivation, python3: sum(i << 8 * j for j, i in enumerate(i for i in range(8) if m >> i & 1)) */
@@ -1517,7 +1557,7 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
@@ -1552,7 +1592,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
     if (right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 1);
     return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 0);
 }
+#endif
 
+#if LMC__X86
 /* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen 4, and the zero-masked one
  * waits for the old value of its destination, so the merge-masked one is used. */
 LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
@@ -1623,7 +1665,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
@@ -1729,7 +1771,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m128i l = _mm_set1_epi8((char)left.value), r = _mm_set1_epi8((char)right.value);
@@ -1766,7 +1808,9 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
     else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
     else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
 }
+#endif
 
+#if LMC__X86
 LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
@@ -1873,16 +1917,16 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m256i low = _mm256_set1_epi8((char)first), up = _mm256_set1_epi16((short)(1 << (8 - depth))); /* not a shift: SIMDe wants constant counts */
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_slli_epi16(v, (int)(8 - depth)); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
+        v = _mm256_mullo_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -1924,7 +1968,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
         lmc__store_avx2(dst + i, out);
     }
 }
+#endif
 
+#if LMC__X86
 LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
@@ -2029,6 +2075,13 @@ static const lmc__kernels lmc__kernels_neon = {
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon, lmc__stream_scalar
 };
 #endif
+#if LMC__SIMDE
+static const lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,
+    lmc__crc32c_scalar, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar
+};
+#endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
@@ -2086,6 +2139,9 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
+#if LMC__SIMDE
+    case LMC_TIER_SIMDE: return &lmc__kernels_simde;
+#endif
     default: return NULL;
     }
 }
@@ -2103,7 +2159,7 @@ static const lmc__kernels *lmc__get_kernels(void)
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
         const lmc__kernels *chosen = NULL;
-        k = lmc__best_kernels(LMC_TIER_AVX512);
+        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
         if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
@@ -2111,8 +2167,8 @@ static const lmc__kernels *lmc__get_kernels(void)
 
 LMC_API const char *lmc_tier_name(enum lmc_tier tier)
 {
-    static const char *const names[4] = {"scalar", "neon", "avx2", "avx512"};
-    return (unsigned)tier < 4 ? names[tier] : "?";
+    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
+    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
 }
 
 LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
@@ -2121,7 +2177,7 @@ LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
 
 LMC_API void lmc_limit_tier(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier <= LMC_TIER_AVX512 ? (int)tier : (int)LMC_TIER_AVX512));
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -5288,7 +5344,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
     return "unknown error";
 }
 
-#if LMC__X86 && !defined(__clang__)
+#if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
 #pragma GCC diagnostic pop
 #endif
 #endif /* LMC_IMPLEMENTATION */

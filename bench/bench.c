@@ -179,7 +179,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (json != NULL) fprintf(json, "[");
-    for (tier = 0; tier < 4; tier++) {
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         if (!lmc_has_tier((enum lmc_tier)tier) || (tier_name != NULL && strcmp(tier_name, lmc_tier_name((enum lmc_tier)tier)) != 0)) continue;
         lmc_limit_tier((enum lmc_tier)tier);
         printf("\nTier %s, one thread, medians of %d; speeds in GB/s, sizes and entropy in %% of the input:\n\n", lmc_tier_name((enum lmc_tier)tier),
