@@ -71,7 +71,7 @@ static inline lmc_parallel t_parallel(unsigned *n_workers)
 /* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together) fails -- */
 
 typedef struct t_calls {
-    long calls, fail_at;
+    long calls, fail_at;    /* with a pool, reading and writing are counted at the same time */
     enum lmc_status expect; /* after the failing call: what the library should return */
 } t_calls;
 
@@ -85,9 +85,14 @@ typedef struct t_memory {
 
 static inline int t_fails(t_calls *calls, enum lmc_status expect)
 {
-    if (calls == NULL || calls->calls++ != calls->fail_at) return 0;
-    calls->expect = expect;
-    return 1;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int fails;
+    if (calls == NULL) return 0;
+    pthread_mutex_lock(&lock);
+    fails = calls->calls++ == calls->fail_at;
+    if (fails) calls->expect = expect;
+    pthread_mutex_unlock(&lock);
+    return fails;
 }
 
 static inline int t_append(void *user, const void *data, size_t size)
