@@ -5885,10 +5885,12 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
         const uint64_t *block_at = lmc__block_at(r) + run->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
         const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t covered = lmc__min64((last + 1) * run->block_size, run->size) - first * run->block_size;
-        const uint64_t blocks = block_at[last + 1] - block_at[first];
-        /* blocks that lie wholly inside count wholly; the rest in proportion; a fraction of a byte is lost */
-        encoded += n == covered ? blocks : (uint64_t)((double)blocks * ((double)n / (double)covered));
+        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
+        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
+        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
+        encoded += block_at[last + 1] - block_at[first];
+        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
+        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }
