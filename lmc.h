@@ -537,7 +537,7 @@ enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PL
 #define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
 #define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
 #define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 9u         /* spec 8.4 */
+#define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
 #define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
 #define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
@@ -548,15 +548,16 @@ static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 
 /* spec 8.4; python3 spec/frozen_trees.py --c */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
-    {  0,   0,   0,   0,   1,   8,  28, 122,  60,  28,   7,   2,   0,   0,   0}, /*  0 */
-    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  1 */
-    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  2 */
-    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  3 */
-    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  4 */
-    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  5 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  6 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  7 */
-    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  8 */
+    {  0,   0,   0,   0,   0,   0,  32, 160,  64,   0,   0,   0,   0,   0,   0}, /*  0 */
+    {  0,   0,   0,   0,   0,  16,  32,  64, 112,  32,   0,   0,   0,   0,   0}, /*  1 */
+    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  2 */
+    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  3 */
+    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  4 */
+    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  5 */
+    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  6 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  7 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  8 */
+    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  9 */
 };
 
 /* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
@@ -2033,22 +2034,22 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
     const __m512i low = _mm512_set1_epi8((char)first);
     size_t i;
     unsigned d;
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+    for (i = 0; i + 64 <= n; i += 64) {
         const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++) lmc__store64(bits + d * row + i / 8, _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
         for (d = 0; d < depth; d++) {
-            const __mmask64 m = _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
-            uint8_t word[8];
-            if (n - i >= 64) lmc__store64(bits + d * row + i / 8, m);
-            else {
-                lmc__store64(word, m);
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
-            }
+            lmc__store64(word, _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
         }
     }
 }
 
-LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m512i table = _mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
@@ -2056,11 +2057,23 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
     unsigned d;
     for (i = 0; i < n; i += 64) {
         __m512i v = _mm512_setzero_si512();
-        for (d = 0; d < depth; d++) {
-            const __mmask64 m = lmc__load_mask(bits + d * row, i, n);
-            v = _mm512_mask_add_epi8(_mm512_add_epi8(v, v), m, _mm512_add_epi8(v, v), _mm512_set1_epi8(1)); /* v = 2 v + m */
+        LMC__UNROLL for (d = 0; d < depth; d++) {
+            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8) : lmc__load_mask(bits + d * row, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
         }
         _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
+    }
+}
+
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) { /* constant depths, so that the bits stay in registers */
+    case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx512(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx512(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx512(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx512(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
     }
 }
 #endif
@@ -2177,9 +2190,10 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_rows = parts ? width - 1 : width;
     __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split;
+    const lmc__planes rows = *planes; /* what a pointer to bytes cannot change */
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint32_t crc = 0;
-    size_t i;
+    size_t i, n_right = 0;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (parts) {
@@ -2188,7 +2202,6 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         mask = root->mask;
         left = root->left;
         right = root->right;
-        root->n_right = 0;
     }
     for (i = 0; i + 64 <= n; i += 64) {
         LMC__UNROLL for (p = 0; p < width; p++) {
@@ -2201,7 +2214,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
-        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(planes->row[p] + i, v[p]);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
         if (parts) {
             const __m512i r = lmc__map_step_avx512(v[width - 1], table);
             const __mmask64 m = _mm512_cmpge_epu8_mask(r, split);
@@ -2215,7 +2228,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
                 _mm512_storeu_si512(left, _mm512_mask_compress_epi8(r, ~m, r));
                 left += 64 - ones;
             }
-            root->n_right += ones;
+            n_right += ones;
         }
     }
     if (i) crc = lmc__crc_finish(sum, width);
@@ -2231,8 +2244,9 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         }
         (void)lmc__split_root_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
         crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
-        if (parts) root->n_right += rest_root.n_right;
+        if (parts) n_right += rest_root.n_right;
     }
+    if (parts) root->n_right = n_right;
     return crc;
 }
 
@@ -2318,6 +2332,7 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     const int streams = ahead.data != NULL;
     const size_t ahead_lines = (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
     __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
+    const lmc__const_planes rows = *planes;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint32_t crc = 0;
     size_t i, line;
@@ -2333,7 +2348,7 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     }
     for (i = 0; i + 64 <= n; i += 64) {
         for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
-        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(planes->row[p] + i);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
         if (merges) {
             const uint64_t m = lmc__load64(mask + i / 8);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
@@ -2605,15 +2620,15 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
     for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
 }
 
-static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level)
+/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only encoders need. */
+static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
     counts[0] = 0;
     for (i = 0; i < LMC__MAX_LENGTH; i++) counts[i + 1] = lmc__frozen_counts[level][i];
     lmc__tree_set_counts(tree, counts);
     tree->escape = 256;
-    memcpy(tree->symbol, lmc__frozen_order, 256);
-    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+    for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
 /* Code lengths by symbol (0: none), escape_length (0: no escape): builds the tree. Returns 0 if it is not one (spec 8.1). */
@@ -2671,7 +2686,7 @@ typedef struct lmc__plan {
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1];
     lmc__tree root_tree;
-    uint32_t counts[256];
+    uint32_t counts[8][256];
     lmc__plan plans[8];
 } lmc__scratch;
 
@@ -2812,12 +2827,17 @@ enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE };
 /* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
 #define LMC__MIN_SAVING 200u
 
+static unsigned lmc__count_symbols(const uint32_t counts[256])
+{
+    unsigned n = 0, s;
+    for (s = 0; s < 256; s++) n += counts[s] != 0;
+    return n;
+}
+
 /* 1 / (2 ln 2), about 3/4, of a bit for each symbol: by that a sample's entropy is too low (Miller, 1955). */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total)
 {
-    unsigned n_symbols = 0, s;
-    for (s = 0; s < 256; s++) n_symbols += counts[s] != 0;
-    return lmc__entropy(counts, total) + (n_symbols - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
 /* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
@@ -2882,14 +2902,20 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
                          uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if the rarer bit is rarer than this, in 65536ths: the entropy of 0.4 is 0.97 bit. Lower, ordinary
- * planes get larger (N(0, 0.02) in bf16 by 0.07 % of the input at 0.316); higher, they slow down. */
-#define LMC__NEST_BELOW 26214u
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved then costs some 30 cycles of
+ * decoding, for 9 nodes or more and the mask's bytes. What a frozen tree adds to the entropy is counted as a 200th. */
+static int lmc__is_worth_nesting(size_t n, size_t ones)
+{
+    const uint64_t information = (uint64_t)n * lmc__log2((uint32_t)n) - (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
+                                 (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
+    return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
+}
 
-/* The level (spec 8.4) whose q is nearest to ones / n in the logarithm. Between levels L and L + 1: 2^-(1.75 + L / 2). */
+/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where the costs of the trees are equal;
+ * behind them levels are 2^-(L / 2 + 1), and the nearest in the logarithm is taken. */
 static unsigned lmc__choose_level(size_t ones, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {19484, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
     unsigned level = 0;
     while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level]) level++;
     return level;
@@ -2901,7 +2927,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     uint8_t *const mode = e->out;
-    if (n >= 2 * LMC__MASK_MODE_MIN && (uint64_t)rarer << 16 < (uint64_t)n * LMC__NEST_BELOW) {
+    if (lmc__is_worth_nesting(n, ones)) {
         const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
         lmc__tree *tree = &e->scratch->trees[nesting + 1];
         uint8_t *const end = e->end, *const top = e->stack.top;
@@ -2909,10 +2935,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
         uint8_t *code = lmc__push_list(&e->stack, size);
         size_t coded = size;
         if (code) {
-            size_t i;
-            for (i = 0; i < size; i++) list[i] = (uint8_t)(mask[i] ^ (polarity ? 0xFF : 0));
-            lmc__tree_set_frozen(tree, level);
-            e->k->map(list, list, size, tree->rank);
+            unsigned i;
+            lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
+            for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+            e->k->map(list, mask, size, tree->rank);
             e->out = code;
             e->end = code + size - 1; /* it must save a byte */
             if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size)) coded = (size_t)(e->out - code);
@@ -3055,12 +3081,8 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
 #define LMC__SAMPLE_STEP 512u
 #define LMC__SAMPLE_RUN 64u
 
-typedef struct lmc__sample {
-    lmc__planes planes; /* lists on the stack, of n elements */
-    size_t n, first;    /* `first` of them are a sample of the whole block, too */
-} lmc__sample;
-
-/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on. */
+/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on; so every quarter is
+ * a sample of the whole block, too. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 {
     const uint32_t quarter = n_runs / 4, step = i % quarter * 4 + i / quarter;
@@ -3071,30 +3093,45 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 /* Runs are fetched so far ahead: they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
 
+typedef struct lmc__sample {
+    lmc__planes planes; /* lists on the stack */
+    size_t n;           /* elements of them */
+    uint32_t n_runs;    /* 0: all elements of the block, not a sample */
+} lmc__sample;
+
 /* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
-static int lmc__take_sample(lmc__encoder *e, lmc__sample *sample, const uint8_t *src, size_t n, unsigned width, int rotate)
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const size_t n_runs = n / (4 * LMC__SAMPLE_STEP) * 4;
-    uint32_t i;
     unsigned p;
-    sample->n = n <= LMC__SAMPLE_ABOVE ? n : n_runs * LMC__SAMPLE_RUN;
-    sample->first = n <= LMC__SAMPLE_ABOVE ? n : sample->n / 4;
+    sample->n_runs = n <= LMC__SAMPLE_ABOVE ? 0 : (uint32_t)(n / (4 * LMC__SAMPLE_STEP) * 4);
+    sample->n = sample->n_runs ? sample->n_runs * LMC__SAMPLE_RUN : n;
     for (p = 0; p < width; p++)
         if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
-    if (n <= LMC__SAMPLE_ABOVE) {
-        e->k->split(&sample->planes, src, n, width, rotate);
-        return 1;
-    }
-    for (i = 0; i < n_runs; i++) {
-        const size_t ahead = i + LMC__SAMPLE_AHEAD, size = LMC__SAMPLE_RUN * width;
+    return 1;
+}
+
+/* Quarters [first, last) of the sample. Returns the number of elements. */
+static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
+                               int rotate)
+{
+    const uint32_t from = sample->n_runs / 4 * first, to = sample->n_runs / 4 * last;
+    const size_t size = LMC__SAMPLE_RUN * width;
+    uint32_t i;
+    unsigned p;
+    for (i = from; i < to; i++) {
         lmc__planes rows;
         size_t line;
-        if (ahead < n_runs)
-            for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(src + lmc__sample_place((uint32_t)ahead, (uint32_t)n_runs) * width + lmc__min(line, size - 1));
+        if (i + LMC__SAMPLE_AHEAD < to)
+            for (line = 0; line <= size; line += LMC__LINE)
+                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_runs) * width + lmc__min(line, size - 1));
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        e->k->split(&rows, src + lmc__sample_place(i, (uint32_t)n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
+        k->split(&rows, src + lmc__sample_place(i, sample->n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
     }
-    return 1;
+    if (sample->n_runs == 0 && first == 0) {
+        k->split(&sample->planes, src, sample->n, width, rotate);
+        return sample->n;
+    }
+    return (to - from) * LMC__SAMPLE_RUN;
 }
 
 /* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
@@ -3109,13 +3146,13 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         for (r = 0; r <= (w > 1); r++) {
             uint64_t bits = 0, total;
             lmc__sample sample;
-            if (!lmc__take_sample(e, &sample, src, size / w, w, r)) break;
-            total = sample.n;
+            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
+            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
             /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
             for (p = 0; p < w; p++) {
-                memset(e->scratch->counts, 0, sizeof e->scratch->counts);
-                lmc__count_bytes(e->scratch->counts, sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(e->scratch->counts, (uint32_t)total) + 128, total * 8);
+                memset(e->scratch->counts[0], 0, sizeof e->scratch->counts[0]);
+                lmc__count_bytes(e->scratch->counts[0], sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128, total * 8);
             }
             e->stack.top = top;
             bits = (bits << 10) / (total * w);
@@ -3145,23 +3182,34 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, size_t n, size_
 
 static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
 
+/* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
+#define LMC__SAMPLE_HALF_BELOW 32u
+
 /* How to code each plane, by a sample. Returns 0 if there is no room for that, which cannot happen. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *counts = e->scratch->counts;
+    uint32_t (*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
-    unsigned p;
-    if (!lmc__take_sample(e, &sample, src, n, width, rotate)) return 0;
+    size_t quarter, half, all;
+    unsigned p, wants_all = 0;
+    if (!lmc__begin_sample(e, &sample, n, width)) return 0;
+    memset(counts, 0, width * sizeof counts[0]);
+    half = lmc__take_sample(e->k, &sample, 0, 2, src, width, rotate);
+    quarter = sample.n_runs ? half / 2 : half;
+    for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
+        lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
+        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
+    }
+    all = half + (wants_all ? lmc__take_sample(e->k, &sample, 2, 4, src, width, rotate) : 0);
     for (p = 0; p < width; p++) {
-        lmc__plan *plan = &e->scratch->plans[p];
-        const uint8_t *row = sample.planes.row[p];
-        memset(counts, 0, sizeof e->scratch->counts);
-        lmc__count_bytes(counts, row, sample.first);
-        choice[p] = LMC__CHOOSE_RAW;
-        if (lmc__is_raw(counts, (uint32_t)sample.first)) continue; /* most raw planes are found out by that */
-        lmc__count_bytes(counts, row + sample.first, sample.n - sample.first);
-        choice[p] = lmc__choose_plane(plan, counts, (uint32_t)sample.n, n);
+        const int has_all = (int)(wants_all >> p & 1);
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
     return 1;
@@ -3336,16 +3384,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     } else {
         lmc__tree *tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        size_t i;
         LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
-        lmc__tree_set_frozen(tree, (mode - 1) >> 1);
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
         d->stack.top = spare; /* the list stays for as long as its node needs it */
-        if ((mode - 1) & 1)
-            for (i = 0; i < size; i++) list[i] = (uint8_t)~list[i];
         *mask = list;
     }
     LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
