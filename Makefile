@@ -25,7 +25,7 @@ build/lmc: examples/lmc.c $(wildcard examples/*.h) lmc.h
 
 build/bench: bench/bench.c tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/bench.c -o $@ $(LDFLAGS) -lm
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
 # Steps that install come first, so these targets build in a make of their own.
 demo:
