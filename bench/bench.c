@@ -384,21 +384,23 @@ static void measure_kernels(void)
 
 /* == whole codec ==================================================================================================== */
 
-/* Levels, once the library has more than one: a name here and what it sets below. */
+/* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured on the best tier. */
+#ifdef BENCH_LEVELS
+static const char *const level_names[] = {"default", "max"};
+static void set_level(lmc_tensor_options *options, size_t level) { options->level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT; }
+#else
 static const char *const level_names[] = {"default"};
+static void set_level(lmc_tensor_options *options, size_t level) { (void)options, (void)level; }
+#endif
 #define N_LEVELS (sizeof level_names / sizeof *level_names)
-static void set_level(lmc_tensor_options *options, size_t level)
-{
-    (void)options;
-    (void)level;
-}
 
 /* One row for each tier and level. Small data is coded several times per sample, for a sample of a hundredth of a second or more. */
 static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size, enum lmc_dtype dtype, unsigned log2_block)
 {
     static double copy_times[MAX_REPS], encode_times[N_TIERS][N_LEVELS][MAX_REPS], decode_times[N_TIERS][N_LEVELS][MAX_REPS];
     lmc_tensor_options options;
-    const int one_tier = strcmp(part, "codec") != 0;
+    const int first_tier = strcmp(part, "codec") == 0 ? 0 : best_tier();
+    const size_t n_levels = strcmp(part, "codec") == 0 ? N_LEVELS : 1;
     size_t cap, enc_size[N_LEVELS] = {0}, ws_size, loops = 1 + 20000000 / size, i, level;
     uint8_t *enc, *dst, *ws;
     double gb = (double)size * (double)loops / 1e9, copy, entropy;
@@ -426,10 +428,10 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             __asm__ volatile("" : : "r"(dst) : "memory"); /* do not merge the copies */
         }
         copy_times[r] = now() - start;
-        for (tier = one_tier ? best_tier() : 0; tier < N_TIERS; tier++)
-            for (level = 0; level < N_LEVELS; level++) {
+        for (tier = first_tier; tier < N_TIERS; tier++)
+            for (level = 0; level < n_levels; level++) {
                 size_t enc_now = 0;
-                if (!wanted_tier(tier)) continue;
+                if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
                 lmc_limit_tier((enum lmc_tier)tier);
                 set_level(&options, level);
                 start = now();
@@ -449,11 +451,11 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
     copy = gb / median(copy_times);
     /* of blocks of the default size, so that other sizes and levels compare with the same floor */
     entropy = 100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
-    for (tier = one_tier ? best_tier() : 0; tier < N_TIERS; tier++)
-        for (level = 0; level < N_LEVELS; level++) {
+    for (tier = first_tier; tier < N_TIERS; tier++)
+        for (level = 0; level < n_levels; level++) {
             const char *tier_name = lmc_tier_name((enum lmc_tier)tier);
             double encode, decode, percent = 100.0 * (double)enc_size[level] / (double)size;
-            if (!wanted_tier(tier)) continue;
+            if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
             encode = gb / median(encode_times[tier][level]);
             decode = gb / median(decode_times[tier][level]);
             if (log2_block != 0) printf("| %u Ki ", 1u << (log2_block - 10));
@@ -628,52 +630,71 @@ static void measure_files(char **paths, int n, size_t size)
 static struct pool {
     pthread_t threads[MAX_THREADS];
     unsigned n_workers;
+    pthread_mutex_t lock;     /* of all below */
     lmc_task task;
     void *arg;
-    size_t n_tasks, next, finished; /* next, finished and round are atomic */
-    unsigned round, left, quit;     /* left: helpers that have seen the round and left it */
+    size_t n_tasks, next, n_running; /* n_running: tasks, taken or not, that have not returned */
+    int quit;
 } pool;
 
-static void pool_work(unsigned worker)
+/* Takes a task and runs it; 0 if there was none. */
+static int pool_step(unsigned worker)
 {
-    size_t i;
-    while ((i = __atomic_fetch_add(&pool.next, 1, __ATOMIC_RELAXED)) < pool.n_tasks) {
-        pool.task(pool.arg, i, worker);
-        __atomic_fetch_add(&pool.finished, 1, __ATOMIC_RELEASE);
+    lmc_task task = NULL;
+    void *arg = NULL;
+    size_t i = 0;
+    pthread_mutex_lock(&pool.lock);
+    if (pool.next < pool.n_tasks) {
+        task = pool.task;
+        arg = pool.arg;
+        i = pool.next++;
     }
+    pthread_mutex_unlock(&pool.lock);
+    if (task == NULL) return 0;
+    task(arg, i, worker);
+    pthread_mutex_lock(&pool.lock);
+    pool.n_running--;
+    pthread_mutex_unlock(&pool.lock);
+    return 1;
 }
 
 static void *pool_thread(void *user)
 {
     const unsigned worker = (unsigned)(uintptr_t)user;
-    unsigned round = 0;
-    for (;;) {
-        while (__atomic_load_n(&pool.round, __ATOMIC_ACQUIRE) == round) sched_yield();
-        round++;
-        if (pool.quit) return NULL;
-        pool_work(worker);
-        __atomic_fetch_add(&pool.left, 1, __ATOMIC_RELEASE);
+    int quit = 0;
+    while (!quit) {
+        if (pool_step(worker)) continue;
+        sched_yield();
+        pthread_mutex_lock(&pool.lock);
+        quit = pool.quit;
+        pthread_mutex_unlock(&pool.lock);
     }
+    return NULL;
 }
 
 static void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks)
 {
+    size_t n_running;
     (void)user;
+    pthread_mutex_lock(&pool.lock);
     pool.task = task;
     pool.arg = arg;
-    pool.n_tasks = n_tasks;
-    pool.next = pool.finished = 0;
-    pool.left = 0;
-    __atomic_fetch_add(&pool.round, 1, __ATOMIC_RELEASE);
-    pool_work(0);
-    while (__atomic_load_n(&pool.finished, __ATOMIC_ACQUIRE) < n_tasks) sched_yield();
-    while (__atomic_load_n(&pool.left, __ATOMIC_ACQUIRE) < pool.n_workers - 1) sched_yield(); /* none may look at the next round's tasks early */
+    pool.n_tasks = pool.n_running = n_tasks;
+    pool.next = 0;
+    pthread_mutex_unlock(&pool.lock);
+    do {
+        if (!pool_step(0)) sched_yield();
+        pthread_mutex_lock(&pool.lock);
+        n_running = pool.n_running;
+        pthread_mutex_unlock(&pool.lock);
+    } while (n_running != 0);
 }
 
 static void pool_open(unsigned n_workers)
 {
     unsigned i;
     memset(&pool, 0, sizeof pool);
+    pthread_mutex_init(&pool.lock, NULL);
     pool.n_workers = n_workers;
     for (i = 1; i < n_workers; i++)
         if (pthread_create(&pool.threads[i], NULL, pool_thread, (void *)(uintptr_t)i) != 0) fail("cannot start a thread", "");
@@ -682,9 +703,11 @@ static void pool_open(unsigned n_workers)
 static void pool_close(void)
 {
     unsigned i;
+    pthread_mutex_lock(&pool.lock);
     pool.quit = 1;
-    __atomic_fetch_add(&pool.round, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&pool.lock);
     for (i = 1; i < pool.n_workers; i++) pthread_join(pool.threads[i], NULL);
+    pthread_mutex_destroy(&pool.lock);
 }
 
 struct copy { uint8_t *dst; const uint8_t *src; size_t size, n; };

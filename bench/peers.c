@@ -72,11 +72,14 @@ static const struct peer {
     int tier;               /* of LMC; -1: another codec */
     plane_encoder encode;   /* NULL: memcpy */
     plane_decoder decode;
-    int level, as_bytes, only_top; /* as_bytes: no planes; only_top: the lower planes are stored */
+    int level, as_bytes, only_top; /* level of LMC: 1 is max; as_bytes: no planes; only_top: the lower planes are stored */
     size_t chunk;           /* elements */
 } peers[] = {
     {"memcpy", -1, NULL, NULL, 0, 0, 0, 0},
     {"LMC avx512", LMC_TIER_AVX512, NULL, NULL, 0, 0, 0, 0},
+#ifdef BENCH_LEVELS /* the Makefile defines it if the library has levels */
+    {"LMC avx512, max", LMC_TIER_AVX512, NULL, NULL, 1, 0, 0, 0},
+#endif
     {"LMC avx2", LMC_TIER_AVX2, NULL, NULL, 0, 0, 0, 0},
     {"LMC neon", LMC_TIER_NEON, NULL, NULL, 0, 0, 0, 0},
     {"LMC scalar", LMC_TIER_SCALAR, NULL, NULL, 0, 0, 0, 0},
@@ -126,7 +129,10 @@ static lmc_tensor_options make_options(const char *dtype)
 size_t peer_bound(size_t size) { return size + size / 8 + ((size_t)1 << 22); }
 size_t peer_workspace_size(const char *dtype)
 {
-    const lmc_tensor_options options = make_options(dtype);
+    lmc_tensor_options options = make_options(dtype);
+#ifdef BENCH_LEVELS
+    options.level = LMC_LEVEL_MAX;
+#endif
     return lmc_tensor_workspace_size(&options);
 }
 
@@ -200,10 +206,13 @@ static void prepare(void)
 size_t peer_encode(unsigned i, uint8_t *dst, size_t cap, const uint8_t *src, size_t size, const char *dtype, uint8_t *ws, size_t ws_size)
 {
     const struct peer *peer = &peers[i];
-    const lmc_tensor_options options = make_options(dtype);
+    lmc_tensor_options options = make_options(dtype);
     size_t coded = 0;
     prepare();
     if (peer->tier >= 0) {
+#ifdef BENCH_LEVELS
+        options.level = peer->level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+#endif
         lmc_limit_tier((enum lmc_tier)peer->tier);
         return lmc_encode_tensor(dst, cap, &coded, src, size, &options, ws, ws_size) == LMC_OK ? coded : 0;
     }
