@@ -43,6 +43,10 @@
  * Define with LMC_IMPLEMENTATION only:
  *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL; default: the C library
  *   LMC_NO_SIMD          compile the portable code only
+ *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe, SIMD Everywhere, whose
+ *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it is taken where the compiler's
+ *                        flags say that the target has vectors (wasm32: -msimd128), as the tier "simde". Ignored elsewhere
+ * The tier of the machine's instructions is found at run time, without build flags; 2.7 has functions that query and limit it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -374,9 +378,10 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers, best last. */
-enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3 };
-LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512" */
+/* Instruction set tiers, the better of two that one build can have last. */
+enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3, LMC_TIER_SIMDE = 4 };
+#define LMC_TIER_COUNT 5
+LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
@@ -445,12 +450,40 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__X86 0
 #endif
+/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors. Never on x86 or Arm64: in functions with
+ * target attributes it silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
+#undef LMC__SIMDE
+#define LMC__SIMDE 0
+#elif !defined(LMC__SIMDE)
+#if defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON)
+#define LMC__SIMDE LMC__LITTLE_ENDIAN
+#else
+#define LMC__SIMDE 0
+#endif
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#define LMC__AVX2
+#define LMC__INLINE2 LMC__INLINE
+#endif
+#define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 /* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 #include <arm_neon.h>
 #else
 #define LMC__NEON 0
+#endif
+/* Orders streaming stores before the plain ones that tell other threads of them. */
+#if LMC__X86
+#define LMC__FENCE_STREAMS() _mm_sfence()
+#else
+#define LMC__FENCE_STREAMS() ((void)0)
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 #define LMC__UNROLL _Pragma("GCC unroll 8")
@@ -606,6 +639,7 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -1013,7 +1047,7 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
 #undef LMC__CALL
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
  * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
  * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
@@ -1132,11 +1166,15 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 static const uint8_t lmc__shuffles[4][64] = {
     {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
 };
+#endif
 
+#if LMC__AVX2_TEXT
 LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+#endif
 
 /* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
@@ -1156,6 +1194,7 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
 LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
 LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
@@ -1163,6 +1202,7 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
+#endif
 
 /* Each element of a vector rotated by one bit, to the left or to the right. */
 LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
@@ -1178,6 +1218,7 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
     }
 }
+#if LMC__X86
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -1191,9 +1232,12 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
+#endif
 
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
+#if LMC__X86
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+#endif
 
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
@@ -1207,6 +1251,9 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+#endif
+
+#if LMC__X86
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
@@ -1395,7 +1442,7 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
     return n_right;
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. A byte shuffle by those of ~m and m, side by side, sorts
  * 8 bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
  * Derivation, python3: sum(i << 8 * j for j, i in enumerate(i for i in range(8) if m >> i & 1)) */
@@ -1510,7 +1557,7 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
@@ -1545,7 +1592,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
     if (right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 1);
     return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 0);
 }
+#endif
 
+#if LMC__X86
 /* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen 4, and the zero-masked one
  * waits for the old value of its destination, so the merge-masked one is used. */
 LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
@@ -1616,7 +1665,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__X86 || LMC__NEON
+#if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
@@ -1722,7 +1771,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m128i l = _mm_set1_epi8((char)left.value), r = _mm_set1_epi8((char)right.value);
@@ -1759,7 +1808,9 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
     else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
     else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
 }
+#endif
 
+#if LMC__X86
 LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
@@ -1866,16 +1917,16 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 }
 #endif
 
-#if LMC__X86
+#if LMC__AVX2_TEXT
 LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m256i low = _mm256_set1_epi8((char)first), up = _mm256_set1_epi16((short)(1 << (8 - depth))); /* not a shift: SIMDe wants constant counts */
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_slli_epi16(v, (int)(8 - depth)); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
+        v = _mm256_mullo_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -1917,7 +1968,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
         lmc__store_avx2(dst + i, out);
     }
 }
+#endif
 
+#if LMC__X86
 LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
@@ -1991,28 +2044,54 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 }
 #endif
 
+/* -- 6.12 stream: a copy to dst that does not bring it into the caches; dst and size are multiples of LMC__LINE -- */
+#define LMC__LINE 64u
+
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
+
+#if LMC__X86
+/* Stores that are not ordered with others: see LMC__FENCE_STREAMS. */
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 32) _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
+}
+LMC__AVX512 static void lmc__stream_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) _mm512_stream_si512((__m512i *)(void *)(dst + i), lmc__load_avx512(src + i));
+}
+#endif
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
+    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar, lmc__stream_scalar
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     lmc__crc32c_scalar, lmc__split_neon, lmc__join_neon, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon, lmc__stream_scalar
+};
+#endif
+#if LMC__SIMDE
+static const lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,
+    lmc__crc32c_scalar, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar
 };
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
     lmc__crc32c_avx2, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2, lmc__stream_avx2
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512, lmc__split_avx512, lmc__join_avx512, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2
+    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2, lmc__stream_avx512
 };
 #endif
 
@@ -2060,6 +2139,9 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
+#if LMC__SIMDE
+    case LMC_TIER_SIMDE: return &lmc__kernels_simde;
+#endif
     default: return NULL;
     }
 }
@@ -2077,7 +2159,7 @@ static const lmc__kernels *lmc__get_kernels(void)
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
         const lmc__kernels *chosen = NULL;
-        k = lmc__best_kernels(LMC_TIER_AVX512);
+        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
         if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
@@ -2085,8 +2167,8 @@ static const lmc__kernels *lmc__get_kernels(void)
 
 LMC_API const char *lmc_tier_name(enum lmc_tier tier)
 {
-    static const char *const names[4] = {"scalar", "neon", "avx2", "avx512"};
-    return (unsigned)tier < 4 ? names[tier] : "?";
+    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
+    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
 }
 
 LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
@@ -2095,7 +2177,7 @@ LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
 
 LMC_API void lmc_limit_tier(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier <= LMC_TIER_AVX512 ? (int)tier : (int)LMC_TIER_AVX512));
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -2234,6 +2316,10 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], un
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
  *   trees       one for each nesting, and the counts of the sample */
 
+/* Bytes of elements that are coded at a time, in the first cache (32 KiB or more): with a strip of their planes and what these are
+ * made of, it holds three times as much. Every width's number of elements is a multiple of 64. */
+#define LMC__STRIP_SIZE 8192u
+
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -2271,7 +2357,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 2 * (LMC__STRIP_SIZE + LMC__PAD) + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -2807,6 +2893,37 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
+/* An inner node whose children are decoded: what is left to do is a merge. */
+typedef struct lmc__sides {
+    const uint8_t *mask; /* NULL: none */
+    lmc__side left, right;
+} lmc__sides;
+
+/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
+ * and, if it was nested, the mask are in spare and on the stack, list is free again. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                      uint8_t *list, uint8_t *spare, size_t n, lmc__sides *sides)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const unsigned half = x + (1u << (LMC__MAX_LENGTH - 1 - depth)), middle = lmc__tree_leaves_below(tree, half);
+    size_t n_right;
+    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (middle - a == 1 && a != tree->escape) sides->left.value = tree->symbol[a];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
+    }
+    if (b - middle == 1 && middle != tree->escape) sides->right.value = tree->symbol[middle];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
 /* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
  * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
  * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
@@ -2816,10 +2933,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const size_t row = (n + 7) / 8;
     uint8_t *const top = d->stack.top;
-    const uint8_t *mask;
-    unsigned flat, middle, half;
-    size_t n_right;
-    lmc__side left, right;
+    lmc__sides sides;
+    unsigned flat;
 
     if (n == 0) return LMC_OK;
     if (b - a == 1) {
@@ -2841,36 +2956,20 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
         d->in += flat * row;
         return LMC_OK;
     }
-    LMC__TRY(lmc__get_mask(d, nesting, n, &mask));
-    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    middle = lmc__tree_leaves_below(tree, half);
-    n_right = d->k->count_ones(mask, row);
-    left.list = right.list = NULL;
-    left.value = right.value = 0;
-    if (middle - a == 1 && a != tree->escape) left.value = tree->symbol[a];
-    else {
-        left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
-    }
-    if (b - middle == 1 && middle != tree->escape) right.value = tree->symbol[middle];
-    else {
-        right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
-    }
-    d->k->merge(list, mask, n, left, right);
+    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
     d->stack.top = top;
     return LMC_OK;
 }
 
-/* A plane that is coded as a tree (d->in is behind its mode byte), to list. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, size_t n)
+/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
+ * in spare and on the stack. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__sides *root)
 {
     lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     size_t size;
-    uint8_t *const top = d->stack.top, *spare = lmc__push_list(&d->stack, n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
     first = d->in[0];
     count = d->in[1] + 1u;
@@ -2888,40 +2987,123 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
     LMC__CHECK(lengths[first] && lengths[first + count - 1], LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__tree_set_lengths(tree, lengths, escape_length), LMC_ERR_CORRUPT);
     d->in += size;
-    LMC__TRY(lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n));
-    d->stack.top = top;
-    return LMC_OK;
+    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        root->mask = NULL;
+        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
+    }
+    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
 }
 
 /* -- 8.7 decoding blocks -- */
 
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate)
+/* Where the bytes of a block go: straight to dst or, where dst is too large for the caches anyway, around them: by way of a
+ * strip that stays in the first cache, from which whole cache lines are streamed. Their CRC is taken on the way. */
+typedef struct lmc__sink {
+    const lmc__kernels *k;
+    uint8_t *dst;      /* next byte */
+    uint8_t *strip;    /* NULL: straight */
+    size_t pending;    /* bytes at strip that are not yet in dst, less than a cache line */
+    uint32_t crc;
+} lmc__sink;
+
+/* Room for the next bytes. */
+LMC__INLINE uint8_t *lmc__sink_room(const lmc__sink *sink) { return sink->strip ? sink->strip + sink->pending : sink->dst; }
+
+/* size bytes are there. */
+static void lmc__sink_add(lmc__sink *sink, size_t size)
 {
-    lmc__const_planes planes;
-    unsigned p;
+    sink->crc = sink->k->crc32c(sink->crc, lmc__sink_room(sink), size);
+    if (sink->strip) {
+        const uint8_t *from = sink->strip;
+        const size_t head = (LMC__LINE - ((uintptr_t)sink->dst & (LMC__LINE - 1))) & (LMC__LINE - 1);
+        size_t whole;
+        size += sink->pending;
+        if (head != 0) { /* the first strip only: then dst is at the start of a line */
+            const size_t part = lmc__min(head, size);
+            memcpy(sink->dst, from, part);
+            sink->dst += part;
+            from += part;
+            size -= part;
+        }
+        whole = size & ~(size_t)(LMC__LINE - 1);
+        sink->k->stream(sink->dst, from, whole);
+        sink->pending = size - whole;
+        memmove(sink->strip, from + whole, sink->pending);
+        size = whole;
+    }
+    sink->dst += size;
+}
+
+static void lmc__sink_finish(const lmc__sink *sink)
+{
+    if (sink->pending) memcpy(sink->dst, sink->strip, sink->pending);
+}
+
+/* The last tree of a block is merged strip by strip, and joined with the other planes while it is in the cache. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, int streams, size_t n, unsigned width, int rotate, uint32_t *crc)
+{
+    const size_t strip_n = LMC__STRIP_SIZE / width;
+    uint8_t *const constants = lmc__push_list(&d->stack, LMC__STRIP_SIZE), *const bytes = lmc__push_list(&d->stack, LMC__STRIP_SIZE);
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__sink sink;
+    lmc__const_planes planes;  /* of the next strip */
+    uint8_t *list = NULL;      /* of the last tree */
+    lmc__sides root;           /* of that, if it is not merged yet */
+    unsigned p, last = 0;      /* whose it is */
+    size_t i, m;
+    uint8_t is_constant[8];
+    LMC__CHECK(constants && bytes && spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL;
     for (p = 0; p < width; p++) {
         unsigned mode;
-        uint8_t *list;
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
         mode = *d->in++;
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        is_constant[p] = mode == LMC__PLANE_CONSTANT;
         if (mode == LMC__PLANE_RAW) { /* used where it lies */
             LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
             planes.row[p] = d->in;
             d->in += n;
-            continue;
-        }
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        planes.row[p] = list = lmc__push_list(&d->stack, n);
-        LMC__CHECK(list, LMC_ERR_WORKSPACE);
-        if (mode == LMC__PLANE_CONSTANT) {
+        } else if (mode == LMC__PLANE_CONSTANT) {
+            uint8_t *strip = constants + p * strip_n;
             LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(list, *d->in++, n);
+            memset(strip, *d->in++, strip_n);
+            planes.row[p] = strip;
         } else {
-            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, n));
+            if (root.mask) {
+                d->k->merge(list, root.mask, n, root.left, root.right);
+                d->stack.top = list + n + LMC__PAD;
+            }
+            list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+            planes.row[p] = list;
+            last = p;
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    d->k->join(dst, &planes, n, width, rotate);
+    sink.k = d->k;
+    sink.dst = dst;
+    sink.strip = streams ? bytes : NULL;
+    sink.pending = 0;
+    sink.crc = 0;
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip_n, n - i);
+        if (root.mask) {
+            const size_t ones = d->k->count_ones(root.mask + i / 8, (m + 7) / 8);
+            /* list is free: its first bytes are the strip */
+            d->k->merge(list, root.mask + i / 8, m, root.left, root.right);
+            if (root.left.list) root.left.list += m - ones;
+            if (root.right.list) root.right.list += ones;
+        }
+        d->k->join(lmc__sink_room(&sink), &planes, m, width, rotate);
+        lmc__sink_add(&sink, m * width);
+        for (p = 0; p < width; p++)
+            if (!is_constant[p] && !(root.mask && p == last)) planes.row[p] += m;
+    }
+    lmc__sink_finish(&sink);
+    if (streams) LMC__FENCE_STREAMS();
+    *crc = sink.crc;
     return LMC_OK;
 }
 
@@ -2961,19 +3143,22 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, const uint8_t *src, const lmc_block_info *info, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, int streams, const uint8_t *src, const lmc_block_info *info,
+                                         void *ws, size_t ws_size)
 {
+    uint32_t crc;
     if (info->stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
+        crc = k->crc32c(0, dst, info->size);
     } else {
         lmc__decoder d;
         d.k = k;
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1));
+        LMC__TRY(lmc__get_planes(&d, dst, streams, info->n, info->width, src[1] >> 2 & 1, &crc));
     }
-    LMC__CHECK(k->crc32c(0, dst, info->size) == info->crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
@@ -2988,7 +3173,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, (const uint8_t *)src, &info, ws, ws_size));
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, 0, (const uint8_t *)src, &info, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -3020,6 +3205,7 @@ typedef struct lmc__wave {
     uint8_t *workspaces;  /* one for each worker */
     size_t workspace_size;
     size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
+    int streams;          /* decoding: dst is too large for the caches */
 } lmc__wave;
 
 /* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
@@ -3080,7 +3266,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, dst, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, dst, whole && wave->streams, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
     if (wave->pieces) {
@@ -3098,6 +3284,9 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 }
 
 /* -- 8.9 tensors in memory -- */
+
+/* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
+#define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones follow changes in the data
  * less well. Bytes of unknown kind are counted as if they were 16-bit elements. */
@@ -3210,6 +3399,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
     lmc__set_tensor_wave(&wave, options, temp_size, ws);
+    wave.streams = size >= LMC__STREAM_FROM;
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
     while (size != 0 && at < offset + size) {
         size_t n = 0;
@@ -5154,7 +5344,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
     return "unknown error";
 }
 
-#if LMC__X86 && !defined(__clang__)
+#if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
 #pragma GCC diagnostic pop
 #endif
 #endif /* LMC_IMPLEMENTATION */

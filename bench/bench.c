@@ -26,7 +26,6 @@
 #include "../tests/t_data.h"
 
 #define MAX_REPS 101
-#define N_TIERS 4
 static int n_reps = 5, huge_pages;
 static const char *only, *only_tier;
 static FILE *json;
@@ -121,7 +120,7 @@ static int wanted_tier(int tier)
 
 static int best_tier(void)
 {
-    int tier = N_TIERS - 1;
+    int tier = LMC_TIER_COUNT - 1;
     while (!wanted_tier(tier))
         if (--tier < 0) fail("no such tier here: ", only_tier);
     return tier;
@@ -269,6 +268,13 @@ static size_t run_count_ones(const lmc__kernels *k, checksum *sum)
     return KERNEL_N / 8;
 }
 
+static size_t run_stream(const lmc__kernels *k, checksum *sum)
+{
+    k->stream(fix.out, fix.bf16, sizeof fix.bf16);
+    wrote(sum, fix.out, sizeof fix.bf16);
+    return sizeof fix.bf16;
+}
+
 static const struct kernel_row {
     const char *name, *bytes; /* which bytes the speed counts */
     size_t (*run)(const lmc__kernels *k, checksum *sum);
@@ -293,6 +299,7 @@ static const struct kernel_row {
     {"unflatten, depth 2", "symbols", run_unflatten_2},
     {"unflatten, depth 4", "symbols", run_unflatten_4},
     {"count_ones", "mask", run_count_ones},
+    {"stream", "copied", run_stream},
 };
 
 static void prepare_kernels(void)
@@ -334,15 +341,15 @@ static void prepare_kernels(void)
 static void measure_kernels(void)
 {
     const size_t n_rows = sizeof kernel_rows / sizeof *kernel_rows;
-    static double times[N_TIERS][MAX_REPS];
+    static double times[LMC_TIER_COUNT][MAX_REPS];
     size_t i, j;
     int tier, rep;
     prepare_kernels();
     printf("\n| kernel | bytes |");
-    for (tier = 0; tier < N_TIERS; tier++)
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
         if (wanted_tier(tier)) printf(" %s | c/B |", lmc_tier_name((enum lmc_tier)tier));
     printf("\n|---|---|");
-    for (tier = 0; tier < N_TIERS; tier++)
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
         if (wanted_tier(tier)) printf("---|---|");
     printf("\n");
     for (i = 0; i < n_rows; i++) {
@@ -352,7 +359,7 @@ static void measure_kernels(void)
         if (only != NULL && strstr(row->name, only) == NULL) continue;
         row->run(lmc__find_kernels(LMC_TIER_SCALAR), &expected);
         for (rep = -1; rep < n_reps; rep++)
-            for (tier = 0; tier < N_TIERS; tier++) {
+            for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
                 const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
                 const size_t loops = 1 + 8000000 * (size_t)(tier == LMC_TIER_SCALAR ? 1 : 4) / size; /* a millisecond or more */
                 checksum sum = 0;
@@ -369,7 +376,7 @@ static void measure_kernels(void)
                 if (sum != expected) fail("not what the scalar kernel gives: ", row->name);
             }
         printf("| %s | %s |", row->name, row->bytes);
-        for (tier = 0; tier < N_TIERS; tier++)
+        for (tier = 0; tier < LMC_TIER_COUNT; tier++)
             if (wanted_tier(tier)) {
                 const double gb_s = (double)size / 1e9 / median(times[tier]);
                 printf(" %.2f | %s |", gb_s, cycles(gb_s));
@@ -397,7 +404,7 @@ static void set_level(lmc_tensor_options *options, size_t level) { (void)options
 /* One row for each tier and level. Small data is coded several times per sample, for a sample of a hundredth of a second or more. */
 static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size, enum lmc_dtype dtype, unsigned log2_block)
 {
-    static double copy_times[MAX_REPS], encode_times[N_TIERS][N_LEVELS][MAX_REPS], decode_times[N_TIERS][N_LEVELS][MAX_REPS];
+    static double copy_times[MAX_REPS], encode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS], decode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS];
     lmc_tensor_options options;
     const int first_tier = strcmp(part, "codec") == 0 ? 0 : best_tier();
     const size_t n_levels = strcmp(part, "codec") == 0 ? N_LEVELS : 1;
@@ -428,7 +435,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             __asm__ volatile("" : : "r"(dst) : "memory"); /* do not merge the copies */
         }
         copy_times[r] = now() - start;
-        for (tier = first_tier; tier < N_TIERS; tier++)
+        for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
             for (level = 0; level < n_levels; level++) {
                 size_t enc_now = 0;
                 if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
@@ -451,7 +458,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
     copy = gb / median(copy_times);
     /* of blocks of the default size, so that other sizes and levels compare with the same floor */
     entropy = 100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
-    for (tier = first_tier; tier < N_TIERS; tier++)
+    for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
         for (level = 0; level < n_levels; level++) {
             const char *tier_name = lmc_tier_name((enum lmc_tier)tier);
             double encode, decode, percent = 100.0 * (double)enc_size[level] / (double)size;

@@ -1,7 +1,7 @@
 /* The codecs that have a C library, behind one interface, for peers.py: LMC on each tier, and what the usual libraries can do
  * with the same planes. Built as a shared object.
  *
- * The peers on planes get the fastest front end there is: LMC's own split and join of the best tier. They write no checksums
+ * The peers on planes get a fast front end: LMC's own split and join (of the AVX2 or NEON tier). They write no checksums
  * and no file format, only what a decoder needs, in chunks that stay in the caches. huff0 is that of libzstd, whose internals
  * are reached in the static library only (its shared one hides them); it codes the plane of the exponent and stores the others. */
 #include <lz4.h>
@@ -32,7 +32,34 @@ static struct scratch {
 
 static ZSTD_CCtx *cctx;
 static ZSTD_DCtx *dctx;
-static const lmc__kernels *front; /* of the best tier, whatever is limited later */
+
+/* LMC's split and join of the fastest usual tier, whatever tier is limited later. */
+static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+#if LMC__X86
+    if (lmc__cpu_has(LMC_TIER_AVX2)) {
+        lmc__split_avx2(planes, src, n, width, rotate);
+        return;
+    }
+#elif LMC__NEON
+    lmc__split_neon(planes, src, n, width, rotate);
+    return;
+#endif
+    lmc__split_scalar(planes, src, n, width, rotate);
+}
+static void front_join(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+{
+#if LMC__X86
+    if (lmc__cpu_has(LMC_TIER_AVX2)) {
+        lmc__join_avx2(dst, planes, n, width, rotate);
+        return;
+    }
+#elif LMC__NEON
+    lmc__join_neon(dst, planes, n, width, rotate);
+    return;
+#endif
+    lmc__join_scalar(dst, planes, n, width, rotate);
+}
 
 /* One plane: returns the coded size, 0 if it does not shrink. level as libraries have it. */
 typedef size_t (*plane_encoder)(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level);
@@ -151,7 +178,7 @@ static size_t encode_planes(const struct peer *peer, uint8_t *dst, const uint8_t
         out += 4 * n_planes;
         memset(&planes, 0, sizeof planes);
         for (p = 0; p < n_planes; p++) planes.row[p] = peer->only_top && p + 1 < n_planes ? out + p * n : scratch.rows[p]; /* stored planes in place */
-        if (n_planes > 1) front->split(&planes, src + at, n, width, rotate);
+        if (n_planes > 1) front_split(&planes, src + at, n, width, rotate);
         for (p = 0; p < n_planes; p++) {
             const uint8_t *row = n_planes > 1 ? planes.row[p] : src + at;
             size_t coded = 0;
@@ -188,15 +215,14 @@ static int decode_planes(const struct peer *peer, uint8_t *dst, size_t size, con
             }
             src += coded ? coded : plane_size;
         }
-        if (n_planes > 1) front->join(dst + at, &planes, n, width, rotate);
+        if (n_planes > 1) front_join(dst + at, &planes, n, width, rotate);
     }
     return 1;
 }
 
 static void prepare(void)
 {
-    if (front != NULL) return;
-    front = lmc__best_kernels(LMC_TIER_AVX512);
+    if (cctx != NULL) return;
     cctx = ZSTD_createCCtx();
     dctx = ZSTD_createDCtx();
     memset(&scratch, 1, sizeof scratch);

@@ -105,13 +105,13 @@ static inline void t_begin(int argc, char **argv)
     const char *tier = getenv("LMC_TEST_TIER"), *quick = getenv("LMC_TEST_QUICK");
     int i;
     if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
-        for (i = 0; i < 4; i++)
+        for (i = 0; i < LMC_TIER_COUNT; i++)
             if (lmc_has_tier((enum lmc_tier)i)) printf("%s\n", lmc_tier_name((enum lmc_tier)i));
         exit(0);
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
     t_quick = quick != NULL && *quick != '\0' && *quick != '0';
-    for (i = 0; tier != NULL && i < 4; i++)
+    for (i = 0; tier != NULL && i < LMC_TIER_COUNT; i++)
         if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {
             lmc_limit_tier((enum lmc_tier)i);
             CHECK(lmc_get_tier() == (enum lmc_tier)i);

@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     guard_a = t_new_guard(140000);
     guard_b = t_new_guard(2 * (MAX_N + LMC__PAD) * 8);
     guard_c = t_new_guard(MAX_N * 8);
-    for (tier = 0; tier < 4; tier++) {
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
         if (k == NULL) {
             printf("tier %s: not on this machine\n", lmc_tier_name((enum lmc_tier)tier));
