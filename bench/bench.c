@@ -133,6 +133,7 @@ static int best_tier(void)
 #define KERNEL_N 65536u
 
 static struct fixture {
+    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD], out_mask[KERNEL_N / 8 + LMC__PAD]; /* first, so out is aligned */
     uint8_t bf16[2 * KERNEL_N], fp32[4 * KERNEL_N];
     uint8_t rows[4][KERNEL_N];                                   /* the planes of fp32 */
     uint8_t exponents[KERNEL_N + LMC__PAD], ranks[KERNEL_N + LMC__PAD]; /* as values; by rank, most frequent first */
@@ -141,10 +142,9 @@ static struct fixture {
     uint8_t small[5][KERNEL_N + LMC__PAD];                       /* by depth: ranks modulo 2^depth */
     uint8_t bits[5][KERNEL_N];                                   /* those, flattened */
     uint8_t table[256], split;
-    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD], out_mask[KERNEL_N / 8 + LMC__PAD];
-    uint8_t out_rows[4][KERNEL_N];
+    uint8_t out_rows[4][KERNEL_N + LMC__PAD];
     uint32_t counts[8][256];
-} fix;
+} fix __attribute__((aligned(64)));
 
 typedef uint32_t checksum;
 static void wrote(checksum *sum, const void *p, size_t size)
@@ -175,7 +175,7 @@ static size_t split(const lmc__kernels *k, checksum *sum, const uint8_t *src, un
     memset(&planes, 0, sizeof planes);
     for (p = 0; p < width; p++) planes.row[p] = fix.out_rows[p];
     k->split(&planes, src, KERNEL_N, width, 1);
-    wrote(sum, fix.out_rows, (size_t)width * KERNEL_N);
+    for (p = 0; p < width; p++) wrote(sum, fix.out_rows[p], KERNEL_N);
     return (size_t)width * KERNEL_N;
 }
 static size_t run_split_2(const lmc__kernels *k, checksum *sum) { return split(k, sum, fix.bf16, 2); }
