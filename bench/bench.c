@@ -814,7 +814,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--tier") == 0) only_tier = value;
         else if (strcmp(argv[i], "--only") == 0) only = value;
         else if (strcmp(argv[i], "--parts") == 0) parts = value;
-        else if (strcmp(argv[i], "--json") == 0) json = fopen(value, "w");
+        else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL) fail("cannot write ", value);
+        else if (strcmp(argv[i], "--json") == 0) continue;
         else n_reps = 0;
     }
     if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000) {

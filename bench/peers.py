@@ -168,8 +168,15 @@ def dtype_of(path):
     return next((dtype for part, dtype in ((".bf16.", "BF16"), (".f16.", "F16"), (".f32.", "F32")) if part in name), None)
 
 
+def aligned(size):
+    """Pre-faulted bytes from a page's beginning on."""
+    buffer = np.full(size + 4096, 1, np.uint8)
+    skip = -buffer.ctypes.data % 4096
+    return buffer[skip:skip + size]
+
+
 def synthetic(c, dtype, size):
-    data = np.empty(size, np.uint8)
+    data = aligned(size)
     c.peer_fill(data.ctypes.data, size, dtype.encode())
     return data
 
@@ -195,10 +202,9 @@ def measure(label, dtype, source, mb, reps, results):
     c, name = load_c(), dtype.encode()
     size = mb * 1000000 - mb * 1000000 % WIDTH[dtype]
     data = synthetic(c, dtype, size) if source is None else np.resize(np.concatenate([read_tensors(p, WIDTH[dtype]) for p in source]), size)
-    work = data.copy()
+    work, out, coded, ws = (aligned(n) for n in (size, size, c.peer_bound(size), c.peer_workspace_size(name)))
+    work[:] = data
     array = work.view(UNSIGNED[WIDTH[dtype]])
-    coded, out = np.full(c.peer_bound(size), 1, np.uint8), np.full(size, 1, np.uint8)
-    ws = np.full(c.peer_workspace_size(name), 1, np.uint8)
 
     codecs = {}  # name -> (C index or None, Python object or None)
     i = 0
