@@ -414,12 +414,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
 #define LMC__INLINE static inline __attribute__((always_inline))
 #elif defined(_MSC_VER)
 #define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static __forceinline
 #else
 #define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static inline
 #endif
 
@@ -444,7 +447,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #include <immintrin.h>
 #include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq")))
+#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -615,10 +618,21 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end: kernels may read, and where
  * they write a list also write, that far beyond it. Everything else is read and written exactly. */
 #define LMC__PAD 64u
+#define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* One row of bytes (a plane, spec 7.2) for each byte of an element. */
 typedef struct lmc__planes { uint8_t *row[8]; } lmc__planes;
 typedef struct lmc__const_planes { const uint8_t *row[8]; } lmc__const_planes;
+
+/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and partitioned, as by the kernels map and
+ * partition. Its row is a list to do that in; left may be the same one. */
+typedef struct lmc__parted {
+    unsigned plane;
+    const uint8_t *table;
+    unsigned split;
+    uint8_t *mask, *left, *right;
+    size_t n_right; /* result */
+} lmc__parted;
 
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
@@ -626,12 +640,26 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
+/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large that it will not stay in the caches. */
+typedef struct lmc__ahead {
+    const uint8_t *data;
+    size_t size;
+} lmc__ahead;
+
+/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+typedef struct lmc__merged {
+    unsigned plane;
+    uint8_t *row;
+    const uint8_t *mask;
+    lmc__side left, right;
+} lmc__merged;
+
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate);
-    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate);
-    void (*count_values)(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate);
+    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate);
+    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate, lmc__ahead ahead);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split);
@@ -639,7 +667,6 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -753,10 +780,17 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 #define LMC__FOLD_16 0xF20C0DFE, 0x14CD00BD6
 #define LMC__FOLD_32 0x1384AA63A, 0xBA4FC28E
 #define LMC__FOLD_48 0x1C291D04, 0x1D82C63DA
-#define LMC__FOLD_64 0x740EEF02, 0x9E4ADDF8
-#define LMC__FOLD_256 0xDCB17AA4, 0xB9E02B86
-static const uint64_t lmc__fold_256[2] = {LMC__FOLD_256}, lmc__fold_64[2] = {LMC__FOLD_64};
+static const uint64_t lmc__folds[4][2] = { /* 64, 128, 256, 512 */
+    {0x740EEF02, 0x9E4ADDF8}, {0x6992CEA2, 0xD3B6092}, {0xDCB17AA4, 0xB9E02B86}, {0xBD6F81F8, 0xDD7E3B0C}
+};
 static const uint64_t lmc__fold_last[8] = {LMC__FOLD_48, LMC__FOLD_32, LMC__FOLD_16, 0, 0};
+
+/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
+{
+    const uint64_t *fold = lmc__folds[vectors == 1 ? 0 : vectors == 2 ? 1 : vectors == 4 ? 2 : 3];
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
+}
 
 /* a folded onto b, in each of the four lanes */
 LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
@@ -764,29 +798,38 @@ LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
     return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
+/* What a message's first vector is xored with, to continue from crc. */
+LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)); }
+
+/* The CRC of n vectors, one after the other. */
+LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__fold_last);
+    __m512i sum = v[0], low;
+    __m128i x;
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00), _mm512_clmulepi64_epi128(sum, last, 0x11));
+    x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
+    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1), _mm512_extracti32x4_epi32(low, 2), 0x96);
+    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+}
+
 LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c = (uint32_t)~crc;
+    uint64_t c;
     if (size >= 256) {
-        const __m512i k256 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_256));
-        const __m512i k64 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_64));
-        const __m512i last = _mm512_loadu_si512(lmc__fold_last);
-        __m512i v0 = _mm512_loadu_si512(p), v1 = _mm512_loadu_si512(p + 64), v2 = _mm512_loadu_si512(p + 128), v3 = _mm512_loadu_si512(p + 192);
-        __m128i x;
-        v0 = _mm512_xor_si512(v0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
-        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256) {
-            v0 = lmc__crc_fold(v0, k256, _mm512_loadu_si512(p));
-            v1 = lmc__crc_fold(v1, k256, _mm512_loadu_si512(p + 64));
-            v2 = lmc__crc_fold(v2, k256, _mm512_loadu_si512(p + 128));
-            v3 = lmc__crc_fold(v3, k256, _mm512_loadu_si512(p + 192));
-        }
-        v3 = lmc__crc_fold(lmc__crc_fold(lmc__crc_fold(v0, k64, v1), k64, v2), k64, v3);
-        /* lanes 0, 1, 2 onto lane 3, which has no factor */
-        v0 = _mm512_xor_si512(_mm512_clmulepi64_epi128(v3, last, 0x00), _mm512_clmulepi64_epi128(v3, last, 0x11));
-        x = _mm_xor_si128(_mm512_extracti32x4_epi32(v3, 3), _mm512_castsi512_si128(v0));
-        x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(v0, 1), _mm512_extracti32x4_epi32(v0, 2), 0x96);
-        c = _mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+        const __m512i k256 = lmc__crc_factor(4);
+        __m512i v[4];
+        unsigned i;
+        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
+        v[0] = _mm512_xor_si512(v[0], lmc__crc_start(crc));
+        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] = lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
+        crc = lmc__crc_finish(v, 4);
     }
+    c = (uint32_t)~crc;
     for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
@@ -999,27 +1042,6 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* -- 6.4 count_values: counts[p][v] += number of elements whose plane p is v -- */
-LMC__INLINE void lmc__count_values_body(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    uint64_t v[8];
-    uint8_t tail[64];
-    size_t i;
-    unsigned p, j;
-    for (i = 0; i < n; i += 8) {
-        size_t m = lmc__min(8, n - i);
-        const uint8_t *s = src + i * width;
-        if (m < 8) {
-            memset(tail, 0, sizeof tail);
-            memcpy(tail, s, m * width);
-            s = tail;
-        }
-        lmc__split8(v, s, width, rotate);
-        for (p = 0; p < width; p++)
-            for (j = 0; j < m; j++) counts[p][v[p] >> 8 * j & 255]++;
-    }
-}
-
 /* Constant widths and flags let the compiler unroll the bodies. */
 #define LMC__FOR_WIDTH(call) \
     switch (width) { \
@@ -1040,13 +1062,6 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-#define LMC__CALL(w, r) lmc__count_values_body(counts, src, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
 #if LMC__AVX2_TEXT || LMC__NEON
 /* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
  * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
@@ -1075,7 +1090,9 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
             lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
         } \
         LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
+    }
+
+#define LMC__DEFINE_SPLIT(isa, inline_isa, vector) \
     inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
     { \
         lmc__planes rest; \
@@ -1094,7 +1111,8 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
         } \
         for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
         lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
-    } \
+    }
+#define LMC__DEFINE_JOIN(isa, inline_isa, vector) \
     inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
     { \
         lmc__const_planes rest; \
@@ -1141,6 +1159,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
 static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
@@ -1163,6 +1183,8 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__ODD(i) (2 * (i) + 1)
 #define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
 #define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
+#define LMC__SAME(i) (i)
+static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
 static const uint8_t lmc__shuffles[4][64] = {
     {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
 };
@@ -1235,8 +1257,11 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 #endif
 
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
 #if LMC__X86
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 #endif
 
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
@@ -1260,13 +1285,30 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-LMC__AVX512 static void lmc__join_avx512(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
-#define LMC__CALL(w, r) lmc__join_body_avx512(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
 #endif
+
+/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Four tables, because a count that was stored a few cycles
+ * ago is slow to load. -- */
+static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
+{
+    uint32_t more[3][256];
+    size_t i;
+    int v;
+    memset(more, 0, sizeof more);
+    for (i = 0; i + 8 <= n; i += 8) {
+        const uint64_t w = lmc__load64(src + i);
+        counts[w & 255]++;
+        more[0][w >> 8 & 255]++;
+        more[1][w >> 16 & 255]++;
+        more[2][w >> 24 & 255]++;
+        counts[w >> 32 & 255]++;
+        more[0][w >> 40 & 255]++;
+        more[1][w >> 48 & 255]++;
+        more[2][w >> 56]++;
+    }
+    for (; i < n; i++) counts[src[i]]++;
+    for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
+}
 
 /* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
@@ -1315,15 +1357,20 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 
 #if LMC__X86
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
+{
+    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]), high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
+}
+
 LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
-    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64), t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    __m512i t[4];
     size_t i;
+    for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_maskz_loadu_epi8(valid, src + i);
-        const __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
-        _mm512_mask_storeu_epi8(dst + i, valid, _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high));
+        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
     }
 }
 #endif
@@ -1811,28 +1858,29 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
+LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b, __m512i l, __m512i r, int left_list, int right_list)
+{
+    __m512i v = l;
+    if (left_list) { /* the merge-masked form, which has no false dependency */
+        const __m512i x = _mm512_loadu_si512(a);
+        v = _mm512_mask_expand_epi8(x, ~m, x);
+    }
+    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b)) : _mm512_mask_mov_epi8(v, m, r);
+}
+
 LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 m = lmc__load_mask(mask, i, n);
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint64_t m = lmc__load64(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
-        __m512i v = l;
-        if (left_list) { /* the merge-masked form, which has no false dependency */
-            const __m512i x = _mm512_loadu_si512(a);
-            v = _mm512_mask_expand_epi8(x, ~m, x);
-            a += lmc__min(64 - ones, n - i);
-        }
-        if (right_list) {
-            v = _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b));
-            b += ones;
-        } else {
-            v = _mm512_mask_mov_epi8(v, m, r);
-        }
-        _mm512_storeu_si512(dst + i, v);
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
     }
+    if (i < n) _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r, left_list, right_list));
 }
 
 LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
@@ -2037,61 +2085,336 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #if LMC__X86
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
+    uint64_t rest = 0;
     size_t i, ones = 0;
     for (i = 0; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
+    for (; i < size; i++) rest = rest << 8 | mask[i];
+    return ones + (size_t)_mm_popcnt_u64(rest);
+}
+LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
+{
+    __m512i ones = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
+        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
+    }
+    return (size_t)_mm512_reduce_add_epi64(ones);
 }
 #endif
 
-/* -- 6.12 stream: a copy to dst that does not bring it into the caches; dst and size are multiples of LMC__LINE -- */
-#define LMC__LINE 64u
+/* -- 6.12 split_root: split of a block's elements; if root is not NULL, its plane is mapped and partitioned. Returns the CRC-32C of src. -- */
 
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
+/* Bytes of elements that are coded at a time: with a strip of their planes and what these are made of, they stay in a first cache of
+ * 32 KiB. Every width's number of elements is a multiple of 64. */
+#define LMC__STRIP_SIZE 8192u
 
-#if LMC__X86
-/* Stores that are not ordered with others: see LMC__FENCE_STREAMS. */
-LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+/* Strip by strip, with the kernels of a tier. */
+LMC__INLINE uint32_t lmc__split_strips(
+    const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate,
+    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    void (*split)(const lmc__planes *, const uint8_t *, size_t, unsigned, int),
+    void (*map)(uint8_t *, const uint8_t *, size_t, const uint8_t *),
+    size_t (*partition)(uint8_t *, uint8_t *, uint8_t *, const uint8_t *, size_t, unsigned))
 {
-    size_t i;
-    for (i = 0; i < size; i += 32) _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
+    const size_t strip = LMC__STRIP_SIZE / width;
+    lmc__planes next = *planes;
+    uint32_t crc = 0;
+    size_t i, m, n_left = 0, n_right = 0;
+    unsigned p;
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip, n - i);
+        crc = crc32c(crc, src + i * width, m * width);
+        split(&next, src + i * width, m, width, rotate);
+        if (root) {
+            uint8_t *const row = next.row[root->plane];
+            size_t ones;
+            map(row, row, m, root->table);
+            ones = partition(root->mask + i / 8, root->left ? root->left + n_left : NULL, root->right ? root->right + n_right : NULL, row, m, root->split);
+            n_right += ones;
+            n_left += m - ones;
+        }
+        for (p = 0; p < width; p++) next.row[p] += m;
+    }
+    if (root) root->n_right = n_right;
+    return crc;
 }
-LMC__AVX512 static void lmc__stream_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+
+static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_scalar, lmc__map_scalar, lmc__partition_scalar);
+}
+#if LMC__NEON
+static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
+}
+#endif
+#if LMC__SIMDE
+static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+}
+#endif
+#if LMC__X86
+static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+}
+
+/* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the step's vectors. */
+LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                                                    int rotate, int parts)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_rows = parts ? width - 1 : width;
+    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split;
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint32_t crc = 0;
     size_t i;
-    for (i = 0; i < size; i += 64) _mm512_stream_si512((__m512i *)(void *)(dst + i), lmc__load_avx512(src + i));
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    if (parts) {
+        LMC__UNROLL for (p = 0; p < 4; p++) table[p] = _mm512_loadu_si512(root->table + 64 * p);
+        split = _mm512_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+        root->n_right = 0;
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+        if (width >= 2) lmc__split_step_avx512(v, width, 1);
+        if (width >= 4) lmc__split_step_avx512(v, width, 2);
+        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(planes->row[p] + i, v[p]);
+        if (parts) {
+            const __m512i r = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(r, split);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            lmc__store64(mask + i / 8, m);
+            if (right) {
+                _mm512_storeu_si512(right, _mm512_mask_compress_epi8(r, m, r));
+                right += ones;
+            }
+            if (left) {
+                _mm512_storeu_si512(left, _mm512_mask_compress_epi8(r, ~m, r));
+                left += 64 - ones;
+            }
+            root->n_right += ones;
+        }
+    }
+    if (i) crc = lmc__crc_finish(sum, width);
+    if (i < n) {
+        lmc__planes rest;
+        lmc__parted rest_root;
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+        if (parts) {
+            rest_root = *root;
+            rest_root.mask += i / 8;
+            rest_root.left = left;
+            rest_root.right = right;
+        }
+        (void)lmc__split_root_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
+        crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
+        if (parts) root->n_right += rest_root.n_right;
+    }
+    return crc;
+}
+
+LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint32_t crc;
+    if (root && root->plane != width - 1)
+        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512, lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
+#define LMC__CALL(w, r) crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1) : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
+
+/* -- 6.13 join_root: the inverse. Returns the CRC-32C of dst. -- */
+LMC__INLINE uint32_t lmc__join_strips(
+    uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate,
+    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    void (*join)(uint8_t *, const lmc__const_planes *, size_t, unsigned, int),
+    void (*merge)(uint8_t *, const uint8_t *, size_t, lmc__side, lmc__side),
+    size_t (*count_ones)(const uint8_t *, size_t))
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    lmc__const_planes next = *planes;
+    lmc__side left, right;
+    uint32_t crc = 0;
+    size_t i, m;
+    unsigned p;
+    if (root) {
+        left = root->left;
+        right = root->right;
+    }
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip, n - i);
+        if (root) {
+            const size_t ones = count_ones(root->mask + i / 8, (m + 7) / 8);
+            merge(root->row, root->mask + i / 8, m, left, right);
+            next.row[root->plane] = root->row;
+            if (left.list) left.list += m - ones;
+            if (right.list) right.list += ones;
+        }
+        join(dst + i * width, &next, m, width, rotate);
+        crc = crc32c(crc, dst + i * width, m * width);
+        for (p = 0; p < width; p++) next.row[p] += m;
+    }
+    return crc;
+}
+
+static uint32_t lmc__join_root_scalar(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, n, width, rotate, lmc__crc32c_scalar, lmc__join_scalar, lmc__merge_scalar, lmc__count_ones_scalar);
+}
+#if LMC__NEON
+static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, n, width, rotate, lmc__crc32c_scalar, lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
+}
+#endif
+#if LMC__SIMDE
+static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, n, width, rotate, lmc__crc32c_scalar, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_scalar);
+}
+#endif
+#if LMC__X86
+static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, n, width, rotate, lmc__crc32c_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+}
+
+/* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and the start of the next make a line. */
+LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width,
+                                                   int rotate, int merges, lmc__ahead ahead)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_rows = merges ? width - 1 : width, head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    const __m512i shift = _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
+    const int streams = ahead.data != NULL;
+    const size_t ahead_lines = (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
+    __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
+    const uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint32_t crc = 0;
+    size_t i, line;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    l = r = start;
+    if (merges) {
+        mask = root->mask;
+        left = root->left.list;
+        right = root->right.list;
+        l = _mm512_set1_epi8((char)root->left.value);
+        r = _mm512_set1_epi8((char)root->right.value);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
+        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(planes->row[p] + i);
+        if (merges) {
+            const uint64_t m = lmc__load64(mask + i / 8);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            v[width - 1] = lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
+            if (left) left += 64 - ones;
+            if (right) right += ones;
+        }
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            uint8_t *const at = dst + i * width + 64 * p;
+            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 0);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (!streams) lmc__store_avx512(at, v[p]);
+            else {
+                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
+                else _mm512_stream_si512((__m512i *)(void *)(at + head - 64), _mm512_permutex2var_epi8(last, shift, v[p]));
+                last = v[p];
+            }
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+    }
+    if (i) {
+        crc = lmc__crc_finish(sum, width);
+        if (streams) /* the last 64 - head bytes */
+            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
+    }
+    if (i < n) {
+        const lmc__ahead no_ahead = {NULL, 0};
+        lmc__const_planes rest;
+        lmc__merged rest_root;
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+        if (merges) {
+            rest_root = *root;
+            rest_root.mask += i / 8;
+            rest_root.left.list = left;
+            rest_root.right.list = right;
+        }
+        (void)lmc__join_root_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, n - i, width, rotate, no_ahead);
+        crc = lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
+    }
+    return crc;
+}
+
+LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width,
+                                                  int rotate, lmc__ahead ahead)
+{
+    uint32_t crc;
+    if (root && root->plane != width - 1)
+        return lmc__join_strips(dst, planes, root, n, width, rotate, lmc__crc32c_avx512, lmc__join_avx2, lmc__merge_avx512, lmc__count_ones_avx512);
+#define LMC__CALL(w, r) \
+    crc = root ? lmc__join_root_body_avx512(dst, planes, root, n, w, r, 1, ahead) : lmc__join_root_body_avx512(dst, planes, NULL, n, w, r, 0, ahead)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
 }
 #endif
 
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar, lmc__stream_scalar
+    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar, lmc__split_neon, lmc__join_neon, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon, lmc__stream_scalar
+    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon
 };
 #endif
 #if LMC__SIMDE
 static const lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
-    lmc__crc32c_scalar, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__crc32c_scalar, lmc__split_avx2, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar
 };
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2, lmc__stream_avx2
+    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    lmc__crc32c_avx512, lmc__split_avx512, lmc__join_avx512, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2, lmc__stream_avx512
+    lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
+    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512
 };
 #endif
 
@@ -2122,8 +2445,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x442) == 0x442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
 }
 #endif
 
@@ -2316,10 +2639,6 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], un
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
  *   trees       one for each nesting, and the counts of the sample */
 
-/* Bytes of elements that are coded at a time, in the first cache (32 KiB or more): with a strip of their planes and what these are
- * made of, it holds three times as much. Every width's number of elements is a multiple of 64. */
-#define LMC__STRIP_SIZE 8192u
-
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -2338,11 +2657,13 @@ typedef struct lmc__plan {
     uint8_t lengths[256];
     unsigned escape_length; /* 0: no escape */
     unsigned first, last;   /* symbols */
+    int is_one_symbol;      /* that was counted: the plane may be constant */
 } lmc__plan;
 
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1];
-    uint32_t counts[8][256];
+    lmc__tree root_tree;
+    uint32_t counts[256];
     lmc__plan plans[8];
 } lmc__scratch;
 
@@ -2357,7 +2678,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 2 * (LMC__STRIP_SIZE + LMC__PAD) + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__PAD) + (n + 7) / 8 + LMC__PAD + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -2378,7 +2699,7 @@ typedef struct lmc__encoder {
 } lmc__encoder;
 
 /* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the table: straight lines. */
-static uint32_t lmc__log2(uint32_t v)
+LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
     static const uint32_t table[65] = {
@@ -2461,16 +2782,20 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
     }
 }
 
+/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but sorts them. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
-    unsigned gap, i; /* Shell's sort; gaps by Knuth */
-    for (gap = 121; gap > 0; gap = gap / 3)
+    uint32_t sorted[256];
+    unsigned first = 0, last = n - 1, gap, i;
+    for (i = n; i > 0;) sorted[--i] = v[first] < v[last] ? v[first++] : v[last--];
+    for (gap = n > 40 ? 121 : 1; gap > 0; gap = gap / 3) /* Shell's sort; gaps by Knuth */
         for (i = gap; i < n; i++) {
-            uint32_t x = v[i];
+            uint32_t x = sorted[i];
             unsigned j = i;
-            for (; j >= gap && v[j - gap] < x; j -= gap) v[j] = v[j - gap];
-            v[j] = x;
+            for (; j >= gap && sorted[j - gap] < x; j -= gap) sorted[j] = sorted[j - gap];
+            sorted[j] = x;
         }
+    memcpy(v, sorted, n * sizeof *v);
 }
 
 /* What a plane's counts say. */
@@ -2478,6 +2803,14 @@ enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE };
 
 /* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
 #define LMC__MIN_SAVING 200u
+
+/* 1 / (2 ln 2), about 3/4, of a bit for each symbol: by that a sample's entropy is too low (Miller, 1955). */
+static int lmc__is_raw(const uint32_t counts[256], uint32_t total)
+{
+    unsigned n_symbols = 0, s;
+    for (s = 0; s < 256; s++) n_symbols += counts[s] != 0;
+    return lmc__entropy(counts, total) + (n_symbols - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+}
 
 /* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
  * The tree: Huffman lengths over the counted symbols; the rarest go to the escape as long as that costs less than a 512th
@@ -2495,9 +2828,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 
     for (s = 0; s < 256; s++)
         if (counts[s]) order[n_symbols++] = counts[s] << 8 | (255 - s);
+    plan->is_one_symbol = n_symbols == 1;
     if (n_symbols == 1 && !sampled) return LMC__CHOOSE_CONSTANT;
-    if (lmc__entropy(counts, total) + (n_symbols - 1) / 2 >= enough)
-        return LMC__CHOOSE_RAW; /* half a bit for each symbol: by that a sample's entropy is too low (Miller, 1955) */
+    if (lmc__is_raw(counts, total)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
 
     /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of them it is. */
@@ -2554,8 +2887,8 @@ static unsigned lmc__choose_level(size_t ones, size_t n)
     return level;
 }
 
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out. Where there is room for it raw, it stands at
- * e->out + 1 already. Returns 0 if there is no room. */
+/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out + 1 already. Returns 0 if there
+ * is no room. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
@@ -2587,10 +2920,47 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             return 1;
         }
     }
-    if (mask != mode + 1) return 0;
+    if (size + 1 > (size_t)(e->end - mode)) return 0;
     mode[0] = 0;
+    if (mask != mode + 1) memcpy(mode + 1, mask, size);
     e->out += size + 1;
     return 1;
+}
+
+/* Where an inner node, which owns leaves [a, b), parts. */
+typedef struct lmc__split {
+    unsigned half, middle; /* of the code space, of the leaves */
+    int is_left_leaf, is_right_leaf; /* these sides need no list */
+} lmc__split;
+
+static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a, unsigned b, lmc__split *split)
+{
+    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
+    split->middle = lmc__tree_leaves_below(tree, split->half);
+    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
+    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
+}
+
+/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and the children; left and right are the
+ * two lists, each with room for n. Returns 0 if there is no room. */
+static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b, const uint8_t *mask,
+                          uint8_t *left, uint8_t *right, size_t n, size_t n_right)
+{
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = e->stack.top;
+    lmc__split split;
+    lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+        if (!lmc__put_mask(e, nesting, mask, n, n_right)) return 0;
+    } else {
+        if (row > (size_t)(e->end - e->out)) return 0;
+        if (mask != e->out) memcpy(e->out, mask, row);
+        e->out += row;
+    }
+    e->stack.top = top;
+    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
+    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right, n - n_right) &&
+           lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
 }
 
 /* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n elements, overwritten; spare:
@@ -2600,10 +2970,11 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
 {
     const lmc__tree *tree = &e->scratch->trees[nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
-    unsigned flat, middle, half, has_mode;
-    int left_leaf, right_leaf;
+    unsigned flat, has_mode;
     size_t n_right;
     uint8_t *mask, *const top = e->stack.top;
+    lmc__split split;
+    int fits;
 
     if (n == 0 || (b - a == 1 && a != tree->escape)) return 1;
     if (b - a == 1) {
@@ -2619,92 +2990,127 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
         e->out += flat * row;
         return 1;
     }
-    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    middle = lmc__tree_leaves_below(tree, half);
-    left_leaf = middle - a == 1 && a != tree->escape;
-    right_leaf = b - middle == 1 && middle != tree->escape;
+    lmc__set_split(tree, depth, x, a, b, &split);
     has_mode = n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
     mask = e->out + has_mode;
     if (has_mode + row > room) { /* it may yet fit if it is nested */
         if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, left_leaf ? NULL : list, right_leaf ? NULL : spare, list, n, middle);
-    if (!has_mode) e->out = mask + row;
-    else if (!lmc__put_mask(e, nesting, mask, n, n_right)) return 0;
-    e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, middle, list, spare + n_right, n - n_right) &&
-           lmc__put_node(e, nesting, depth + 1, half, middle, b, spare, list, n_right);
-}
-
-/* One plane of n elements (spec 8), as the plan says; row is a list and is overwritten. Returns 0 if there is no room. */
-static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, size_t n)
-{
-    lmc__tree *tree = &e->scratch->trees[0];
-    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
-    const size_t size = 3 + (n_fields + 1) / 2;
-    uint8_t *const top = e->stack.top, *spare = lmc__push_list(&e->stack, n);
-    unsigned i;
-    int fits = 0;
-    if (spare && size <= (size_t)(e->end - e->out) && lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) {
-        uint8_t *o = e->out;
-        o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
-        o[1] = (uint8_t)plan->first;
-        o[2] = (uint8_t)(count - 1);
-        memset(o + 3, 0, size - 3);
-        for (i = 0; i < n_fields; i++) {
-            unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
-            o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
-        }
-        e->out += size;
-        e->k->map(row, row, n, tree->rank);
-        fits = lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
-    }
+    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list, split.is_right_leaf ? NULL : spare, list, n, split.middle);
+    fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
 }
 
+/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
+{
+    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const size_t size = 3 + (n_fields + 1) / 2;
+    uint8_t *const o = e->out;
+    unsigned i;
+    if (size > (size_t)(e->end - o)) return 0;
+    o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
+    o[1] = (uint8_t)plan->first;
+    o[2] = (uint8_t)(count - 1);
+    memset(o + 3, 0, size - 3);
+    for (i = 0; i < n_fields; i++) {
+        unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
+        o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
+    }
+    e->out += size;
+    return 1;
+}
+
+/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten. Returns 0 if there is no room. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare, size_t n)
+{
+    lmc__tree *tree = &e->scratch->trees[0];
+    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) return 0;
+    e->k->map(row, row, n, tree->rank);
+    return lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
+}
+
+/* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
+static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root, uint8_t *row, uint8_t *spare, size_t n)
+{
+    lmc__tree *tree = &e->scratch->trees[0];
+    *tree = e->scratch->root_tree;
+    return lmc__put_tree_header(e, plan) && lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+}
+
 /* -- 8.5 encoding blocks (spec 7) -- */
 
-/* Blocks of more elements than this are sampled: 32 elements in every 256, at a place in them that changes from one to
- * the next, so that rows of a power of two elements are not sampled in the same columns only. */
+/* Blocks of more elements than this are sampled: 64 elements in every 512, at a place in them that changes from one to the next, so
+ * that rows of a power of two elements are not sampled in the same columns only. */
 #define LMC__SAMPLE_ABOVE 8192u
-#define LMC__SAMPLE_STEP 256u
-#define LMC__SAMPLE_RUN 32u
+#define LMC__SAMPLE_STEP 512u
+#define LMC__SAMPLE_RUN 64u
 
-/* Fills counts; returns the number of elements counted. */
-static uint32_t lmc__sample(const lmc__kernels *k, uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
+typedef struct lmc__sample {
+    lmc__planes planes; /* lists on the stack, of n elements */
+    size_t n, first;    /* `first` of them are a sample of the whole block, too */
+} lmc__sample;
+
+/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on. */
+LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 {
-    size_t i;
-    uint32_t total = 0, group = 0;
-    memset(counts, 0, width * sizeof counts[0]);
+    const uint32_t quarter = n_runs / 4, step = i % quarter * 4 + i / quarter;
+    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
+    return step * LMC__SAMPLE_STEP + (step * 2654435769u >> 29) * LMC__SAMPLE_RUN;
+}
+
+/* Runs are fetched so far ahead: they lie where no hardware expects them. */
+#define LMC__SAMPLE_AHEAD 16u
+
+/* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
+static int lmc__take_sample(lmc__encoder *e, lmc__sample *sample, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    const size_t n_runs = n / (4 * LMC__SAMPLE_STEP) * 4;
+    uint32_t i;
+    unsigned p;
+    sample->n = n <= LMC__SAMPLE_ABOVE ? n : n_runs * LMC__SAMPLE_RUN;
+    sample->first = n <= LMC__SAMPLE_ABOVE ? n : sample->n / 4;
+    for (p = 0; p < width; p++)
+        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
     if (n <= LMC__SAMPLE_ABOVE) {
-        k->count_values(counts, src, n, width, rotate);
-        return (uint32_t)n;
+        e->k->split(&sample->planes, src, n, width, rotate);
+        return 1;
     }
-    for (i = 0; i + LMC__SAMPLE_STEP <= n; i += LMC__SAMPLE_STEP, group++) {
-        /* group times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
-        size_t shift = (group * 2654435769u >> 16) % (LMC__SAMPLE_STEP - LMC__SAMPLE_RUN + 1);
-        k->count_values(counts, src + (i + shift) * width, LMC__SAMPLE_RUN, width, rotate);
-        total += LMC__SAMPLE_RUN;
+    for (i = 0; i < n_runs; i++) {
+        const size_t ahead = i + LMC__SAMPLE_AHEAD, size = LMC__SAMPLE_RUN * width;
+        lmc__planes rows;
+        size_t line;
+        if (ahead < n_runs)
+            for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(src + lmc__sample_place((uint32_t)ahead, (uint32_t)n_runs) * width + lmc__min(line, size - 1));
+        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
+        e->k->split(&rows, src + lmc__sample_place(i, (uint32_t)n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
     }
-    return total;
+    return 1;
 }
 
 /* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
-static void lmc__guess_width(const lmc__kernels *k, lmc__scratch *scratch, const uint8_t *src, size_t size, unsigned *width, int *rotate)
+static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width, int *rotate)
 {
+    uint8_t *const top = e->stack.top;
     uint64_t best = UINT64_MAX;
     unsigned w, p;
     int r;
     for (w = 1; w <= 8; w *= 2) {
         if (size % w) break;
         for (r = 0; r <= (w > 1); r++) {
-            uint32_t total = lmc__sample(k, scratch->counts, src, size / w, w, r);
-            uint64_t bits = 0;
+            uint64_t bits = 0, total;
+            lmc__sample sample;
+            if (!lmc__take_sample(e, &sample, src, size / w, w, r)) break;
+            total = sample.n;
             /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
-            for (p = 0; p < w; p++) bits += lmc__min64(lmc__entropy(scratch->counts[p], total) + 128, (uint64_t)total * 8);
-            bits = (bits << 10) / ((uint64_t)total * w);
+            for (p = 0; p < w; p++) {
+                memset(e->scratch->counts, 0, sizeof e->scratch->counts);
+                lmc__count_bytes(e->scratch->counts, sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(e->scratch->counts, (uint32_t)total) + 128, total * 8);
+            }
+            e->stack.top = top;
+            bits = (bits << 10) / (total * w);
             if (bits + (best >> 7) < best) { /* better by a 128th */
                 best = bits;
                 *width = w;
@@ -2731,19 +3137,45 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, size_t n, size_
 
 static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
 
-/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate)
+/* How to code each plane, by a sample. Returns 0 if there is no room for that, which cannot happen. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint8_t *const top = e->stack.top;
+    uint32_t *counts = e->scratch->counts;
+    lmc__sample sample;
+    unsigned p;
+    if (!lmc__take_sample(e, &sample, src, n, width, rotate)) return 0;
+    for (p = 0; p < width; p++) {
+        lmc__plan *plan = &e->scratch->plans[p];
+        const uint8_t *row = sample.planes.row[p];
+        memset(counts, 0, sizeof e->scratch->counts);
+        lmc__count_bytes(counts, row, sample.first);
+        choice[p] = LMC__CHOOSE_RAW;
+        if (lmc__is_raw(counts, (uint32_t)sample.first)) continue; /* most raw planes are found out by that */
+        lmc__count_bytes(counts, row + sample.first, sample.n - sample.first);
+        choice[p] = lmc__choose_plane(plan, counts, (uint32_t)sample.n, n);
+    }
+    e->stack.top = top;
+    return 1;
+}
+
+/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. *crc, if that becomes known, and
+ * *has_crc is set. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate,
+                              uint32_t *crc, int *has_crc)
 {
     const size_t size = n * width;
     enum lmc__choice choice[8];
     lmc__planes planes;
     lmc__plan *const plans = e->scratch->plans;
-    uint32_t (*counts)[256] = e->scratch->counts;
-    const uint32_t total = lmc__sample(e->k, counts, src, n, width, rotate);
+    uint8_t *const spare = lmc__push_list(&e->stack, n), *root_spare = NULL;
+    lmc__parted root; /* the topmost plane, if it is a tree */
     unsigned p, n_raw = 0, n_leading = 0;
+    int has_root = 0;
 
+    root.plane = width - 1;
+    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate)) return 0;
     for (p = 0; p < width; p++) {
-        choice[p] = lmc__choose_plane(&plans[p], counts[p], total, n);
         if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
         if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
     }
@@ -2755,34 +3187,49 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
         planes.row[p] = p < n_leading ? dst + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (planes.row[p] == NULL) return 0;
     }
-    e->k->split(&planes, src, n, width, rotate);
+    if (choice[width - 1] == LMC__CHOOSE_TREE && !plans[width - 1].is_one_symbol) {
+        lmc__tree *tree = &e->scratch->root_tree;
+        if (lmc__tree_set_lengths(tree, plans[width - 1].lengths, plans[width - 1].escape_length) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+            lmc__split split;
+            lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
+            root.table = tree->rank;
+            root.split = split.middle;
+            root.mask = lmc__push_list(&e->stack, (n + 7) / 8);
+            root.left = split.is_left_leaf ? NULL : planes.row[width - 1];
+            root.right = root_spare = lmc__push_list(&e->stack, n);
+            if (split.is_right_leaf) root.right = NULL;
+            if (root.mask == NULL || root_spare == NULL) return 0;
+            has_root = 1;
+        }
+    }
+    *crc = e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate);
+    *has_crc = 1;
     for (p = 0; p < width; p++) {
-        uint8_t *const start = e->out;
-        const uint8_t value = planes.row[p][0];
+        uint8_t *const start = e->out, *const end = e->end;
         if (p < n_leading) {
             start[0] = LMC__PLANE_RAW;
             e->out += n + 1;
             continue;
         }
-        if ((choice[p] == LMC__CHOOSE_CONSTANT || counts[p][value] == total) && e->k->is_constant(planes.row[p], n)) {
-            if (e->end - e->out < 2) return 0;
+        if ((choice[p] == LMC__CHOOSE_CONSTANT || (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) && e->k->is_constant(planes.row[p], n)) {
+            if (end - start < 2) return 0;
             start[0] = LMC__PLANE_CONSTANT;
-            start[1] = value;
+            start[1] = planes.row[p][0];
             e->out += 2;
             continue;
         }
         if (choice[p] == LMC__CHOOSE_TREE) {
-            uint8_t *const end = e->end;
+            int fits;
             if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-            if (lmc__put_tree(e, &plans[p], planes.row[p], n)) {
-                e->end = end;
-                continue;
-            }
+            fits = has_root && p == root.plane ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
+                                               : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
             e->end = end;
+            if (fits) continue;
             e->out = start;
-            e->k->split(&planes, src, n, width, rotate); /* rare: the row was overwritten, make it again */
+            if (p == root.plane) has_root = 0;
+            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, make it again */
         }
-        if ((size_t)(e->end - e->out) < n + 1) return 0;
+        if ((size_t)(end - start) < n + 1) return 0;
         start[0] = LMC__PLANE_RAW;
         memcpy(start + 1, planes.row[p], n);
         e->out += n + 1;
@@ -2803,15 +3250,19 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     unsigned width = lmc_dtype_width(dtype);
     int rotate = lmc__dtypes[dtype].is_float;
     uint8_t *const out = (uint8_t *)dst;
-    const uint32_t content_crc = crc ? *crc : k->crc32c(0, src, size); /* first: it brings the block into the cache */
+    uint32_t content_crc = 0;
+    int has_crc = 0;
     size_t payload_size = 0;
     lmc__encoder e;
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(k, e.scratch, src, size, &width, &rotate);
-    payload_size = lmc__put_planes(&e, out + LMC_BLOCK_HEADER_SIZE, dst_cap - LMC_BLOCK_HEADER_SIZE, src, size / width, width, rotate);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &width, &rotate);
+    payload_size = lmc__put_planes(&e, out + LMC_BLOCK_HEADER_SIZE, dst_cap - LMC_BLOCK_HEADER_SIZE, src, size / width, width, rotate,
+                                   &content_crc, &has_crc);
+    if (crc) content_crc = *crc;
+    else if (!has_crc) content_crc = k->crc32c(0, src, size);
     if (payload_size) {
         lmc__put_block_header(out, lmc__log2_width(width) | (rotate ? 4u : 0u) | LMC__LAYOUT_PLANES << 5, size / width,
                               payload_size, content_crc, k, position);
@@ -2893,16 +3344,10 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
-/* An inner node whose children are decoded: what is left to do is a merge. */
-typedef struct lmc__sides {
-    const uint8_t *mask; /* NULL: none */
-    lmc__side left, right;
-} lmc__sides;
-
 /* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
  * and, if it was nested, the mask are in spare and on the stack, list is free again. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                      uint8_t *list, uint8_t *spare, size_t n, lmc__sides *sides)
+                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
 {
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const unsigned half = x + (1u << (LMC__MAX_LENGTH - 1 - depth)), middle = lmc__tree_leaves_below(tree, half);
@@ -2933,7 +3378,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const size_t row = (n + 7) / 8;
     uint8_t *const top = d->stack.top;
-    lmc__sides sides;
+    lmc__merged sides;
     unsigned flat;
 
     if (n == 0) return LMC_OK;
@@ -2964,7 +3409,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
 
 /* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
  * in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__sides *root)
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
 {
     lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
@@ -2996,114 +3441,45 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 
 /* -- 8.7 decoding blocks -- */
 
-/* Where the bytes of a block go: straight to dst or, where dst is too large for the caches anyway, around them: by way of a
- * strip that stays in the first cache, from which whole cache lines are streamed. Their CRC is taken on the way. */
-typedef struct lmc__sink {
-    const lmc__kernels *k;
-    uint8_t *dst;      /* next byte */
-    uint8_t *strip;    /* NULL: straight */
-    size_t pending;    /* bytes at strip that are not yet in dst, less than a cache line */
-    uint32_t crc;
-} lmc__sink;
-
-/* Room for the next bytes. */
-LMC__INLINE uint8_t *lmc__sink_room(const lmc__sink *sink) { return sink->strip ? sink->strip + sink->pending : sink->dst; }
-
-/* size bytes are there. */
-static void lmc__sink_add(lmc__sink *sink, size_t size)
+/* The payload of a block in layout planes. The last tree's root is merged with the join. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, lmc__ahead ahead, size_t n, unsigned width, int rotate, uint32_t *crc)
 {
-    sink->crc = sink->k->crc32c(sink->crc, lmc__sink_room(sink), size);
-    if (sink->strip) {
-        const uint8_t *from = sink->strip;
-        const size_t head = (LMC__LINE - ((uintptr_t)sink->dst & (LMC__LINE - 1))) & (LMC__LINE - 1);
-        size_t whole;
-        size += sink->pending;
-        if (head != 0) { /* the first strip only: then dst is at the start of a line */
-            const size_t part = lmc__min(head, size);
-            memcpy(sink->dst, from, part);
-            sink->dst += part;
-            from += part;
-            size -= part;
-        }
-        whole = size & ~(size_t)(LMC__LINE - 1);
-        sink->k->stream(sink->dst, from, whole);
-        sink->pending = size - whole;
-        memmove(sink->strip, from + whole, sink->pending);
-        size = whole;
-    }
-    sink->dst += size;
-}
-
-static void lmc__sink_finish(const lmc__sink *sink)
-{
-    if (sink->pending) memcpy(sink->dst, sink->strip, sink->pending);
-}
-
-/* The last tree of a block is merged strip by strip, and joined with the other planes while it is in the cache. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, int streams, size_t n, unsigned width, int rotate, uint32_t *crc)
-{
-    const size_t strip_n = LMC__STRIP_SIZE / width;
-    uint8_t *const constants = lmc__push_list(&d->stack, LMC__STRIP_SIZE), *const bytes = lmc__push_list(&d->stack, LMC__STRIP_SIZE);
     uint8_t *const spare = lmc__push_list(&d->stack, n);
-    lmc__sink sink;
-    lmc__const_planes planes;  /* of the next strip */
-    uint8_t *list = NULL;      /* of the last tree */
-    lmc__sides root;           /* of that, if it is not merged yet */
-    unsigned p, last = 0;      /* whose it is */
-    size_t i, m;
-    uint8_t is_constant[8];
-    LMC__CHECK(constants && bytes && spare, LMC_ERR_WORKSPACE);
+    lmc__const_planes planes;
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL;
     for (p = 0; p < width; p++) {
         unsigned mode;
+        uint8_t *list;
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
         mode = *d->in++;
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        is_constant[p] = mode == LMC__PLANE_CONSTANT;
         if (mode == LMC__PLANE_RAW) { /* used where it lies */
             LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
             planes.row[p] = d->in;
             d->in += n;
-        } else if (mode == LMC__PLANE_CONSTANT) {
-            uint8_t *strip = constants + p * strip_n;
+            continue;
+        }
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        if (mode != LMC__PLANE_CONSTANT && root.mask) { /* the spare is needed again; the mask may be above the row */
+            d->k->merge(root.row, root.mask, n, root.left, root.right);
+            root.mask = NULL;
+        }
+        planes.row[p] = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
+        if (mode == LMC__PLANE_CONSTANT) {
             LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(strip, *d->in++, strip_n);
-            planes.row[p] = strip;
+            memset(list, *d->in++, n);
         } else {
-            if (root.mask) {
-                d->k->merge(list, root.mask, n, root.left, root.right);
-                d->stack.top = list + n + LMC__PAD;
-            }
-            list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            root.plane = p;
+            root.row = list;
             LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-            planes.row[p] = list;
-            last = p;
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    sink.k = d->k;
-    sink.dst = dst;
-    sink.strip = streams ? bytes : NULL;
-    sink.pending = 0;
-    sink.crc = 0;
-    for (i = 0; i < n; i += m) {
-        m = lmc__min(strip_n, n - i);
-        if (root.mask) {
-            const size_t ones = d->k->count_ones(root.mask + i / 8, (m + 7) / 8);
-            /* list is free: its first bytes are the strip */
-            d->k->merge(list, root.mask + i / 8, m, root.left, root.right);
-            if (root.left.list) root.left.list += m - ones;
-            if (root.right.list) root.right.list += ones;
-        }
-        d->k->join(lmc__sink_room(&sink), &planes, m, width, rotate);
-        lmc__sink_add(&sink, m * width);
-        for (p = 0; p < width; p++)
-            if (!is_constant[p] && !(root.mask && p == last)) planes.row[p] += m;
-    }
-    lmc__sink_finish(&sink);
-    if (streams) LMC__FENCE_STREAMS();
-    *crc = sink.crc;
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, n, width, rotate, ahead);
+    if (ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -3143,7 +3519,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, int streams, const uint8_t *src, const lmc_block_info *info,
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead, const uint8_t *src, const lmc_block_info *info,
                                          void *ws, size_t ws_size)
 {
     uint32_t crc;
@@ -3156,7 +3532,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, in
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        LMC__TRY(lmc__get_planes(&d, dst, streams, info->n, info->width, src[1] >> 2 & 1, &crc));
+        LMC__TRY(lmc__get_planes(&d, dst, ahead, info->n, info->width, src[1] >> 2 & 1, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
@@ -3166,6 +3542,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
                                          lmc_position position, void *ws, size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
+    const lmc__ahead ahead = {NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -3173,7 +3550,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, 0, (const uint8_t *)src, &info, ws, ws_size));
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -3187,6 +3564,7 @@ typedef struct lmc__job {
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     lmc_block_info info;       /* decoding */
     lmc_position position;
+    lmc__ahead ahead;          /* decoding */
     size_t skip, keep;         /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is not all of it */
     size_t first_piece, n_pieces; /* section 9 */
     enum lmc_status status;
@@ -3205,7 +3583,6 @@ typedef struct lmc__wave {
     uint8_t *workspaces;  /* one for each worker */
     size_t workspace_size;
     size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
-    int streams;          /* decoding: dst is too large for the caches */
 } lmc__wave;
 
 /* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
@@ -3266,7 +3643,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, dst, whole && wave->streams, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
     if (wave->pieces) {
@@ -3356,7 +3733,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(&wave, options, block_size, ws);
-    max_jobs = lmc__count_jobs(options->parallel, block_size);
+    max_jobs = lmc__count_workers(options->parallel) == 1 ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place */
     while (block < n_blocks) {
         size_t room = dst_cap - done, n = 0, i;
         /* Each block is encoded where it lands if none before it gets smaller, then moved down. */
@@ -3399,7 +3776,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
     lmc__set_tensor_wave(&wave, options, temp_size, ws);
-    wave.streams = size >= LMC__STREAM_FROM;
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
     while (size != 0 && at < offset + size) {
         size_t n = 0;
@@ -3418,6 +3794,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
                 job->keep = (size_t)lmc__min64(job->info.size - job->skip, offset + size - (at + job->skip));
                 job->dst = out + (size_t)(at + job->skip - offset);
+                job->ahead.data = size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
+                job->ahead.size = job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
                     (job->keep != job->info.size && job->info.size > temp_size))
                     return LMC_ERR_WORKSPACE;
@@ -4782,6 +5160,8 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
                 job->dst = dst;
                 job->skip = 0;
                 job->keep = job->info.size;
+                job->ahead.data = NULL;
+                job->ahead.size = 0;
                 src += job->info.encoded_size;
                 dst += job->info.size;
                 lmc__store32(field, (uint32_t)job->info.encoded_size);
@@ -5159,6 +5539,8 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
+            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size ? job->src + encoded_size : NULL;
+            job->ahead.size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
         LMC__TRY(lmc__wave_status(&c->wave, n));
