@@ -133,7 +133,7 @@ static int best_tier(void)
 #define KERNEL_N 65536u
 
 static struct fixture {
-    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD], out_mask[KERNEL_N / 8 + LMC__PAD]; /* first, so out is aligned */
+    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD], out_mask[KERNEL_N / 8 + LMC__PAD];
     uint8_t bf16[2 * KERNEL_N], fp32[4 * KERNEL_N];
     uint8_t rows[4][KERNEL_N];                                   /* the planes of fp32 */
     uint8_t exponents[KERNEL_N + LMC__PAD], ranks[KERNEL_N + LMC__PAD]; /* as values; by rank, most frequent first */
@@ -143,8 +143,7 @@ static struct fixture {
     uint8_t bits[5][KERNEL_N];                                   /* those, flattened */
     uint8_t table[256], split;
     uint8_t out_rows[4][KERNEL_N + LMC__PAD];
-    uint32_t counts[8][256];
-} fix __attribute__((aligned(64)));
+} fix;
 
 typedef uint32_t checksum;
 static void wrote(checksum *sum, const void *p, size_t size)
@@ -181,26 +180,56 @@ static size_t split(const lmc__kernels *k, checksum *sum, const uint8_t *src, un
 static size_t run_split_2(const lmc__kernels *k, checksum *sum) { return split(k, sum, fix.bf16, 2); }
 static size_t run_split_4(const lmc__kernels *k, checksum *sum) { return split(k, sum, fix.fp32, 4); }
 
-static size_t join(const lmc__kernels *k, checksum *sum, unsigned width)
+static size_t split_root(const lmc__kernels *k, checksum *sum, const uint8_t *src, unsigned width)
 {
+    lmc__planes planes;
+    lmc__parted root;
+    uint32_t crc;
+    unsigned p;
+    memset(&planes, 0, sizeof planes);
+    for (p = 0; p < width; p++) planes.row[p] = fix.out_rows[p];
+    root.plane = width - 1; /* of the exponents */
+    root.table = fix.table;
+    root.split = fix.split;
+    root.mask = fix.out_mask;
+    root.left = fix.out;
+    root.right = fix.out2;
+    crc = k->split_root(&planes, &root, src, KERNEL_N, width, 1);
+    for (p = 0; p < root.plane; p++) wrote(sum, fix.out_rows[p], KERNEL_N);
+    wrote(sum, fix.out_mask, KERNEL_N / 8);
+    wrote(sum, fix.out, KERNEL_N - root.n_right);
+    wrote(sum, fix.out2, root.n_right);
+    wrote(sum, &crc, sizeof crc);
+    return (size_t)width * KERNEL_N;
+}
+static size_t run_split_root_2(const lmc__kernels *k, checksum *sum) { return split_root(k, sum, fix.bf16, 2); }
+static size_t run_split_root_4(const lmc__kernels *k, checksum *sum) { return split_root(k, sum, fix.fp32, 4); }
+
+/* with_root: the top plane is merged of two lists of ranks, else taken as it is. It is not what split_root would give: only its use counts. */
+static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, int with_root)
+{
+    const lmc__ahead ahead = {NULL, 0};
     lmc__const_planes planes;
+    lmc__merged root;
+    uint32_t crc;
     unsigned p;
     memset(&planes, 0, sizeof planes);
     for (p = 0; p < width; p++) planes.row[p] = fix.rows[p];
-    k->join(fix.out, &planes, KERNEL_N, width, 1);
+    root.plane = width - 1;
+    root.row = fix.out2;
+    root.mask = fix.mask;
+    root.left.list = fix.left;
+    root.right.list = fix.right;
+    root.left.value = root.right.value = 0;
+    crc = k->join_root(fix.out, &planes, with_root ? &root : NULL, KERNEL_N, width, 1, ahead);
     wrote(sum, fix.out, (size_t)width * KERNEL_N);
+    wrote(sum, &crc, sizeof crc);
     return (size_t)width * KERNEL_N;
 }
-static size_t run_join_2(const lmc__kernels *k, checksum *sum) { return join(k, sum, 2); }
-static size_t run_join_4(const lmc__kernels *k, checksum *sum) { return join(k, sum, 4); }
-
-static size_t run_count_values(const lmc__kernels *k, checksum *sum)
-{
-    memset(fix.counts, 0, sizeof fix.counts);
-    k->count_values(fix.counts, fix.bf16, KERNEL_N, 2, 1);
-    wrote(sum, fix.counts, sizeof fix.counts);
-    return sizeof fix.bf16;
-}
+static size_t run_join_2(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 2, 0); }
+static size_t run_join_4(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 4, 0); }
+static size_t run_join_root_2(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 2, 1); }
+static size_t run_join_root_4(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 4, 1); }
 
 static size_t run_is_constant(const lmc__kernels *k, checksum *sum)
 {
@@ -268,13 +297,6 @@ static size_t run_count_ones(const lmc__kernels *k, checksum *sum)
     return KERNEL_N / 8;
 }
 
-static size_t run_stream(const lmc__kernels *k, checksum *sum)
-{
-    k->stream(fix.out, fix.bf16, sizeof fix.bf16);
-    wrote(sum, fix.out, sizeof fix.bf16);
-    return sizeof fix.bf16;
-}
-
 static const struct kernel_row {
     const char *name, *bytes; /* which bytes the speed counts */
     size_t (*run)(const lmc__kernels *k, checksum *sum);
@@ -283,9 +305,12 @@ static const struct kernel_row {
     {"crc32c", "read", run_crc32c},
     {"split, bf16", "elements", run_split_2},
     {"split, fp32", "elements", run_split_4},
-    {"join, bf16", "elements", run_join_2},
-    {"join, fp32", "elements", run_join_4},
-    {"count_values, bf16", "elements", run_count_values},
+    {"split_root (split, partition, CRC), bf16", "elements", run_split_root_2},
+    {"split_root (split, partition, CRC), fp32", "elements", run_split_root_4},
+    {"join_root without root (join, CRC), bf16", "elements", run_join_2},
+    {"join_root without root (join, CRC), fp32", "elements", run_join_4},
+    {"join_root (merge, join, CRC), bf16", "elements", run_join_root_2},
+    {"join_root (merge, join, CRC), fp32", "elements", run_join_root_4},
     {"is_constant, of a constant plane", "read", run_is_constant},
     {"map", "symbols", run_map},
     {"partition to two lists", "symbols", run_partition_both},
@@ -299,7 +324,6 @@ static const struct kernel_row {
     {"unflatten, depth 2", "symbols", run_unflatten_2},
     {"unflatten, depth 4", "symbols", run_unflatten_4},
     {"count_ones", "mask", run_count_ones},
-    {"stream", "copied", run_stream},
 };
 
 static void prepare_kernels(void)
@@ -307,6 +331,7 @@ static void prepare_kernels(void)
     const lmc__kernels *k = lmc__find_kernels(LMC_TIER_SCALAR);
     lmc__planes planes;
     uint8_t symbols[256];
+    uint32_t counts[256] = {0};
     size_t i, below = 0;
     unsigned j;
     memset(&planes, 0, sizeof planes);
@@ -317,10 +342,10 @@ static void prepare_kernels(void)
     k->split(&planes, fix.bf16, KERNEL_N, 2, 1);
     for (j = 0; j < 4; j++) planes.row[j] = fix.rows[j];
     k->split(&planes, fix.fp32, KERNEL_N, 4, 1);
-    k->count_values(fix.counts, fix.bf16, KERNEL_N, 2, 1);
+    for (i = 0; i < KERNEL_N; i++) counts[fix.exponents[i]]++;
     for (j = 0; j < 256; j++) symbols[j] = (uint8_t)j;
     for (i = 1; i < 256; i++) /* insertion sort by count */
-        for (j = (unsigned)i; j > 0 && fix.counts[1][symbols[j]] > fix.counts[1][symbols[j - 1]]; j--) {
+        for (j = (unsigned)i; j > 0 && counts[symbols[j]] > counts[symbols[j - 1]]; j--) {
             const uint8_t swap = symbols[j];
             symbols[j] = symbols[j - 1];
             symbols[j - 1] = swap;
@@ -331,7 +356,7 @@ static void prepare_kernels(void)
         for (j = 1; j < 5; j++) fix.small[j][i] = (uint8_t)(fix.ranks[i] & ((1u << j) - 1));
     }
     /* the root splits where the halves are nearest to equal */
-    for (j = 0; j < 255 && below + fix.counts[1][symbols[j]] / 2 < KERNEL_N / 2; j++) below += fix.counts[1][symbols[j]];
+    for (j = 0; j < 255 && below + counts[symbols[j]] / 2 < KERNEL_N / 2; j++) below += counts[symbols[j]];
     fix.split = (uint8_t)(j < 1 ? 1 : j);
     memset(fix.constant, 7, sizeof fix.constant);
     k->partition(fix.mask, fix.left, fix.right, fix.ranks, KERNEL_N, fix.split);
