@@ -296,15 +296,21 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     void *alloc_user;
 } lmc_writer_options;
 
-/* Memory: for each worker, four blocks (fewer if that is over 8 MiB) and a workspace of about 12 bytes for each element of a
- * block; one block more, 16 MiB for files of unknown size; 12 bytes for each tensor that begins in a block in flight; and the
- * index: 4 bytes per block, about 200 per tensor, its name included. */
+/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 12 bytes for each
+ * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (32
+ * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 4 bytes per block, about
+ * 200 per tensor, its name included.
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
+ * at the same time as the stream of lmc_write_stream, but never twice at once. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
 /* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that
  * belong to no tensor (raw arrays). */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is known (then no byte more is
+ * taken). The same as reading and lmc_write_bytes, but reading, coding and writing go on at the same time. */
+LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing fail. */
@@ -336,7 +342,9 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
  * written aside until then. identity: of the snapshot; or NULL.
- * Memory: as the writer, but encoded and decoded blocks, and twice the index.
+ * Memory: as the writer with a stream, and twice the index.
+ * The stream is read ahead, to its end. With a parallel, its read() and write() are called by any of the workers, and at the
+ * same time, but neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing else.
  * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, and all that say what is wrong with the input. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -3562,6 +3570,8 @@ typedef struct lmc__job {
     const uint8_t *src;
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
+    enum lmc_dtype dtype;      /* encoding */
+    size_t head;               /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info;       /* decoding */
     lmc_position position;
     lmc__ahead ahead;          /* decoding */
@@ -3577,7 +3587,6 @@ typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    enum lmc_dtype dtype;
     lmc__job *jobs;
     lmc__piece *pieces;   /* NULL: none wanted */
     uint8_t *workspaces;  /* one for each worker */
@@ -3631,7 +3640,7 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     const int in_pieces = wave->pieces && job->n_pieces > 1;
     uint32_t crc = 0;
     if (in_pieces) crc = lmc__crc_pieces(wave, job, job->src);
-    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, wave->dtype,
+    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->dtype,
                                     job->position, in_pieces ? &crc : NULL, ws, wave->workspace_size);
     if (job->status == LMC_OK && wave->pieces && !in_pieces) wave->pieces[job->first_piece].crc = lmc__load32(job->dst + 12);
 }
@@ -3700,7 +3709,6 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     uint64_t needed;
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
-    wave->dtype = options->dtype;
     wave->temp_size = block_size;
     wave->workspace_size = lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
     if (ws) {
@@ -3746,6 +3754,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
             if (slot > room && n > 0) break;
             job->dst = out + (dst_cap - room);
             job->dst_size = lmc__min(slot, room);
+            job->dtype = options->dtype;
             job->position.run = options->run;
             job->position.block = (uint32_t)(block + n);
             room -= job->dst_size;
@@ -4069,12 +4078,31 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
     return lmc__append(b, field, 4);
 }
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. */
+/* Bytes to be written. */
+typedef struct lmc__part {
+    const uint8_t *data;
+    size_t size;
+} lmc__part;
+
+/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a wave while what the wave
+ * before it has made is written and what the next one needs is read, so they have two buffers of each kind. Reading and
+ * writing are tasks beside those that code: no threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces, workspaces, in, out;
-    size_t max_jobs;
+    lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    size_t max_jobs;          /* the reader: of one wave */
+    size_t n_jobs;            /* of the wave that is being planned */
+    unsigned out_number;      /* the wave at hand makes out[out_number] */
+    lmc_task task;            /* what the jobs are */
+    lmc_sink sink;            /* takes the parts; write NULL: nobody wants them */
+    lmc__buffer parts;        /* of the other out */
+    int write_failed;
+    lmc_stream stream;
+    uint8_t *read_to;         /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    size_t read_size, read_got;
+    size_t read_portion;      /* the most that is read beside one wave */
+    int read_failed, ended;
 } lmc__coder;
 
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -4082,31 +4110,126 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->in.alloc_user = c->out.alloc_user = alloc_user;
+    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user = alloc_user;
+    c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
 }
 
 static void lmc__free_coder(lmc__coder *c)
 {
+    unsigned i;
     lmc__free_buffer(&c->jobs);
     lmc__free_buffer(&c->pieces);
     lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->in);
-    lmc__free_buffer(&c->out);
+    lmc__free_buffer(&c->parts);
+    for (i = 0; i < 2; i++) {
+        lmc__free_buffer(&c->in[i]);
+        lmc__free_buffer(&c->out[i]);
+    }
 }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each; in_parts: to decode blocks of which only a part is kept. */
+/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are planned; in_parts: to decode
+ * blocks of which only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements, int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     c->max_jobs = lmc__count_jobs(c->parallel, block_size);
     LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
-    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)size * lmc__count_workers(c->parallel)));
+    if (size > c->wave.workspace_size) c->wave.workspace_size = size;
+    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
     c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
-    c->wave.workspace_size = size;
     c->wave.temp_size = temp_size;
     return LMC_OK;
+}
+
+/* Decoded bytes of a wave for each worker. Less, and waking the workers and waiting for the last one costs more than a few
+ * percent; more, and the four buffers leave the caches. */
+#define LMC__WAVE_SIZE ((size_t)1 << 20)
+
+/* Decoded bytes of a wave of blocks of up to block_size bytes. */
+static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
+{
+    return (uint64_t)lmc__count_workers(c->parallel) * (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
+}
+
+/* Room for one more job of the wave. */
+static enum lmc_status lmc__add_job(lmc__coder *c, lmc__job **job)
+{
+    c->jobs.size = c->n_jobs * sizeof **job;
+    LMC__TRY(lmc__append(&c->jobs, NULL, sizeof **job));
+    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
+    *job = &c->wave.jobs[c->n_jobs++];
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
+{
+    lmc__part part;
+    part.data = data;
+    part.size = size;
+    return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
+}
+
+static void lmc__write_parts(lmc__coder *c)
+{
+    const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
+    size_t i;
+    for (i = 0; i < c->parts.size / sizeof *part && !c->write_failed; i++)
+        c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
+}
+
+/* Continue with what is wanted of the stream, up to a portion. */
+static void lmc__read_portion(lmc__coder *c)
+{
+    const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    while (c->read_got < end && !c->ended && !c->read_failed) {
+        size_t n = 0;
+        c->read_failed = c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 || n > end - c->read_got;
+        if (c->read_failed) break;
+        c->ended = n == 0;
+        c->read_got += n;
+    }
+}
+
+static void lmc__step_task(void *arg, size_t index, unsigned worker)
+{
+    lmc__coder *c = (lmc__coder *)arg;
+    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    else if (index == 1) lmc__read_portion(c);
+    else c->task(&c->wave, index - 2, worker);
+}
+
+/* Code the wave that is planned, write the parts, read. */
+static enum lmc_status lmc__run_step(lmc__coder *c)
+{
+    const size_t n = c->n_jobs;
+    size_t i;
+    c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
+    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
+    else for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
+    c->parts.size = 0;
+    c->n_jobs = 0;
+    if (c->write_failed) return LMC_ERR_WRITE;
+    LMC__TRY(lmc__wave_status(&c->wave, n));
+    return c->read_failed ? LMC_ERR_READ : LMC_OK;
+}
+
+/* Write what is still to be written. */
+static enum lmc_status lmc__drain(lmc__coder *c)
+{
+    lmc__write_parts(c);
+    c->parts.size = 0;
+    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* Ask for size bytes of the stream, to come with the next steps. */
+static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
+{
+    c->read_to = dst;
+    c->read_size = size;
+    c->read_got = 0;
+    c->read_portion = portion;
 }
 
 /* Plan the pieces of a job that covers the next size bytes of the digester's file. */
@@ -4507,11 +4630,13 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 /* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype share one. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
+/* A run of one segment: header and body of its section */
+#define LMC__RUN_HEAD_SIZE (LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+
 struct lmc_writer {
-    lmc_sink sink;
     lmc_writer_options options;
     enum lmc_status status;     /* the first error stays */
-    uint64_t offset;            /* bytes written */
+    uint64_t offset;            /* bytes written, or about to be */
     lmc__coder coder;
     lmc__buffer index;          /* entries of the index so far */
     lmc__buffer body;           /* of the section at hand */
@@ -4530,16 +4655,19 @@ struct lmc_writer {
     size_t identities_at;       /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
-    uint64_t run_left;          /* bytes of the run that have not come yet, those in carry not counted */
+    uint64_t run_left;          /* bytes of the run that are in no job yet */
+    enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;             /* number of the next block */
+    uint8_t run_head[LMC__RUN_HEAD_SIZE]; /* to be written before the run's first block */
     lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
 };
 
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
-    if (w->sink.write(w->sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(lmc__drain(&w->coder));
+    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
     w->offset += size;
     return LMC_OK;
 }
@@ -4571,9 +4699,10 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;
     memset(w, 0, sizeof *w);
-    w->sink = *sink;
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->coder.sink = *sink;
+    w->coder.task = lmc__encode_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
     w->file_memory.alloc_user = w->carry.alloc_user = options->alloc_user;
     memset(header, 0, sizeof header);
@@ -4660,7 +4789,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype)
 /* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
 static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype)
 {
-    uint8_t body[LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE];
+    uint8_t *body = w->run_head + LMC__SECTION_HEADER_SIZE;
     unsigned log2_block = 0;
     size = lmc__min64(size, LMC__MAX_RUN_SIZE);
     if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
@@ -4669,18 +4798,16 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
     w->block_size = lmc__get_block_size(dtype, w->options.log2_block);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    memset(body, 0, sizeof body);
+    memset(body, 0, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE);
     lmc__store64(body, size);
     body[8] = (uint8_t)log2_block;
     lmc__store32(body + 12, 1);
     lmc__store32(body + LMC__RUN_BODY_SIZE, w->n_files - 1);
     lmc__store64(body + LMC__RUN_BODY_SIZE + 8, w->position);
     lmc__store64(body + LMC__RUN_BODY_SIZE + 16, size);
-    w->body.size = 0;
-    LMC__TRY(lmc__append(&w->body, body, sizeof body));
-    LMC__TRY(lmc__write_section(w, "RUN ", w->n_runs));
+    lmc__put_section_header(w->run_head, "RUN ", w->n_runs, body, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE, w->coder.wave.k);
     LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
-    w->coder.wave.dtype = dtype;
+    w->dtype = dtype;
     w->n_runs++;
     w->block = 0;
     w->run_left = size;
@@ -4688,89 +4815,119 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     return LMC_OK;
 }
 
-/* Encode and write size bytes of the run: whole blocks, but for the run's last. */
-static enum lmc_status lmc__write_blocks(lmc_writer *w, const uint8_t *data, size_t size)
+/* Begin the run of the bytes that come next, of which at least one is there; available: all that are known to come if the
+ * file's size is unknown. */
+static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
+{
+    enum lmc_dtype dtype;
+    uint64_t end;
+    if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype);
+    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
+    end = lmc__plan_run(w, &dtype);
+    return lmc__begin_run(w, end - w->position, dtype);
+}
+
+/* Encode the wave that is planned; what it made is written beside the next one. */
+static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
-    const size_t slot = lmc_bound_block(w->block_size);
-    LMC__TRY(lmc__reserve(&c->out, (uint64_t)slot * c->max_jobs)); /* size in use is always 0: a plain array */
-    while (size != 0) {
-        size_t n = 0, i;
-        for (; n < c->max_jobs && size != 0; n++) {
-            lmc__job *job = &c->wave.jobs[n];
-            job->src = data;
-            job->src_size = lmc__min(size, w->block_size);
-            job->dst = c->out.data + n * slot;
-            job->dst_size = slot;
-            job->position.run = w->n_runs - 1;
-            job->position.block = w->block++;
-            LMC__TRY(lmc__plan_job(c, &w->digester, job, job->src_size));
-            data += job->src_size;
-            size -= job->src_size;
+    const size_t n = c->n_jobs;
+    size_t i;
+    if (n == 0) return LMC_OK;
+    LMC__TRY(lmc__run_step(c));
+    w->digester.identities = w->index.data + w->identities_at + 16;
+    lmc__absorb_pieces(c, &w->digester);
+    for (i = 0; i < n; i++) {
+        const lmc__job *job = &c->wave.jobs[i];
+        const uint8_t *start = job->dst - job->head;
+        if (job->head) {
+            uint8_t field[8];
+            lmc__store64(field, w->offset);
+            LMC__TRY(lmc__append(&w->index, field, 8));
+            LMC__TRY(lmc__append(&w->index, start, job->head));
         }
-        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
-        lmc__run_wave(c->parallel, lmc__encode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
-        w->digester.identities = w->index.data + w->identities_at + 16;
-        lmc__absorb_pieces(c, &w->digester);
-        for (i = 0; i < n; i++) {
-            LMC__TRY(lmc__sink_write(w, c->wave.jobs[i].dst, c->wave.jobs[i].dst_size));
-            LMC__TRY(lmc__append32(&w->index, (uint32_t)c->wave.jobs[i].dst_size));
-        }
+        LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
+        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
+        w->offset += job->head + job->dst_size;
     }
+    c->out_number ^= 1;
+    c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-/* Code what is pending of a file of unknown size. */
-static enum lmc_status lmc__flush_pending(lmc_writer *w)
+/* Plan a block of the run. */
+static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    size_t done = 0;
-    while (done < w->carry.size) {
-        size_t size;
-        LMC__TRY(lmc__begin_run(w, w->carry.size - done, w->default_dtype));
-        size = (size_t)w->run_left;
-        LMC__TRY(lmc__write_blocks(w, w->carry.data + done, size));
-        done += size;
+    lmc__coder *c = &w->coder;
+    const size_t head = w->block == 0 ? LMC__RUN_HEAD_SIZE : 0, slot = head + lmc_bound_block(size);
+    lmc__buffer *out = &c->out[c->out_number];
+    lmc__job *job;
+    if (c->n_jobs && slot > out->cap - out->size) {
+        LMC__TRY(lmc__encode_wave(w));
+        out = &c->out[c->out_number];
     }
-    w->run_left = 0;
-    w->carry.size = 0;
+    if (c->n_jobs == 0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
+        const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
+        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16));
+    }
+    LMC__TRY(lmc__add_job(c, &job));
+    if (head) memcpy(out->data + out->size, w->run_head, head);
+    job->head = head;
+    job->src = data;
+    job->src_size = size;
+    job->dst = out->data + out->size + head;
+    job->dst_size = slot - head;
+    job->dtype = w->dtype;
+    job->position.run = w->n_runs - 1;
+    job->position.block = w->block++;
+    out->size += slot;
+    w->run_left -= size;
+    return lmc__plan_job(c, &w->digester, job, size);
+}
+
+/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay until the wave is encoded. */
+static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size, size_t *rest)
+{
+    while (size != 0) {
+        size_t n;
+        if (w->run_left == 0) LMC__TRY(lmc__next_run(w, size));
+        n = (size_t)lmc__min64(w->block_size, w->run_left);
+        if (n > size) break;
+        LMC__TRY(lmc__plan_block(w, data, n));
+        data += n;
+        size -= n;
+    }
+    *rest = size;
     return LMC_OK;
+}
+
+/* Encode the blocks in carry, which must be whole. */
+static enum lmc_status lmc__flush_carry(lmc_writer *w)
+{
+    size_t rest;
+    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+    w->carry.size = 0;
+    return lmc__encode_wave(w);
 }
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
+    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
-        size_t n;
-        if (w->file.size == LMC_UNKNOWN_SIZE) {
-            if (w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, LMC__PENDING_SIZE - w->carry.size));
-            n = lmc__min(size, LMC__PENDING_SIZE - w->carry.size);
+        size_t n = size;
+        if (is_unknown || w->carry.size) { /* in carry is the beginning of what is coded as a whole */
+            const size_t whole = is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
+            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
+            n = lmc__min(size, whole - w->carry.size);
             LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == LMC__PENDING_SIZE) LMC__TRY(lmc__flush_pending(w));
-        } else {
-            if (w->run_left == 0) {
-                enum lmc_dtype dtype;
-                uint64_t end;
-                if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-                end = lmc__plan_run(w, &dtype);
-                LMC__TRY(lmc__begin_run(w, end - w->position, dtype));
-                LMC__TRY(lmc__reserve(&w->carry, w->block_size));
-            }
-            n = (size_t)lmc__min64(size, w->run_left);
-            if (w->carry.size == 0 && (n >= w->block_size || n == w->run_left)) { /* straight from the caller's memory */
-                if (n < w->run_left) n -= n % w->block_size;
-                w->run_left -= n;
-                LMC__TRY(lmc__write_blocks(w, data, n));
-            } else {
-                n = lmc__min(n, w->block_size - w->carry.size);
-                LMC__TRY(lmc__append(&w->carry, data, n));
-                w->run_left -= n;
-                if (w->carry.size == w->block_size || w->run_left == 0) {
-                    LMC__TRY(lmc__write_blocks(w, w->carry.data, w->carry.size));
-                    w->carry.size = 0;
-                }
-            }
+            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
+        } else { /* straight from the caller's memory */
+            size_t rest;
+            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+            LMC__TRY(lmc__encode_wave(w));
+            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
         }
         data += n;
         size -= n;
@@ -4778,12 +4935,61 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
+/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in the next span is moved to
+ * just before that. */
+static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
+{
+    lmc__coder *c = &w->coder;
+    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
+    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block); /* none is larger */
+    const uint64_t wave_size = lmc__get_wave_size(c, room), span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    uint64_t left;
+    size_t size, rest;
+    unsigned number = 0;
+    uint8_t *data;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
+    c->stream = *stream;
+    c->ended = 0;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) - w->carry.size;
+    rest = w->carry.size;
+    LMC__TRY(lmc__reserve(&c->in[0], room + span));
+    data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
+    if (!is_unknown) data -= rest;
+    if (rest) memcpy(data, w->carry.data, rest);
+    w->carry.size = 0;
+    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left), SIZE_MAX / 2);
+    for (;;) {
+        lmc__buffer *next = &c->in[number ^= 1];
+        lmc__read_portion(c); /* the first, or what no step has read */
+        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
+        if (c->read_failed) return LMC_ERR_READ;
+        left -= c->read_got;
+        size = rest + c->read_got;
+        if (size == 0 || (is_unknown && size < span)) break;
+        LMC__TRY(lmc__reserve(next, room + span));
+        lmc__want(c, next->data + room, c->ended ? 0 : (size_t)lmc__min64(span, left), (size_t)wave_size);
+        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+        if (c->read_size == 0) {
+            data += size - rest;
+            size = rest;
+            break;
+        }
+        if (rest) memcpy(next->data + room - rest, data + size - rest, rest);
+        data = next->data + room - rest;
+    }
+    lmc__want(c, NULL, 0, 0);
+    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
+    return lmc__append(&w->carry, data, size);
+}
+
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     uint8_t *info;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->file.size == LMC_UNKNOWN_SIZE) {
-        LMC__TRY(lmc__flush_pending(w));
+        LMC__TRY(lmc__flush_carry(w));
         w->file.size = w->position;
     }
     if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
@@ -4915,6 +5121,7 @@ LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file, enum
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size) { LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size)); }
+LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream) { LMC__STICKY(lmc__write_stream(w, stream)); }
 LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value, size_t size) { LMC__STICKY(lmc__add_metadata(w, key, value, size)); }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
@@ -4926,7 +5133,14 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w, uint8_t ide
     return LMC_OK;
 }
 
-LMC_API uint64_t lmc_count_written(const lmc_writer *w) { return w ? w->offset : 0; }
+LMC_API uint64_t lmc_count_written(const lmc_writer *w)
+{
+    uint64_t pending = 0;
+    size_t i;
+    if (!w) return 0;
+    for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++) pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    return w->offset - pending;
+}
 
 /* -- 9.6 reading, both ways -- */
 
@@ -4998,11 +5212,16 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
 /* -- 9.7 restore -- */
 
 typedef struct lmc__restorer {
-    const lmc_stream *stream;
     const lmc_restore_options *options;
     uint64_t max_index;
     lmc__coder coder;
-    uint64_t offset;          /* bytes taken from the stream */
+    const uint8_t *at, *end;  /* what is there of the stream, in coder.in[number] */
+    unsigned number;
+    int is_next_read;         /* the other coder.in holds what follows, from next_room on */
+    size_t next_room;
+    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
+    size_t largest;           /* decoded bytes of the largest block of the run */
+    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
     lmc__buffer index;        /* what the index must say, entries only */
     lmc__buffer body;
     lmc__buffer items;
@@ -5018,25 +5237,94 @@ typedef struct lmc__restorer {
     lmc__digester digester;
 } lmc__restorer;
 
-/* Up to size bytes, fewer only at the end of the stream. */
-static enum lmc_status lmc__read_some(lmc__restorer *r, void *dst, size_t size, size_t *got)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they are decoded, and a wave
+ * then has up to twice as many. */
+#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+
+/* Decode the wave that is planned, and read on; what was decoded is written beside the next one. Before what is read there is
+ * room for the beginning of a block that ends in it. */
+static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
-    *got = 0;
-    while (*got < size) {
-        size_t n = 0;
-        if (r->stream->read(r->stream->user, (uint8_t *)dst + *got, size - *got, &n) != 0 || n > size - *got) return LMC_ERR_READ;
-        if (n == 0) break;
-        *got += n;
+    lmc__coder *c = &r->coder;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended, is_coding = c->n_jobs != 0;
+    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
+    lmc__want(c, NULL, 0, 0);
+    if (is_reading) {
+        uint64_t size = 65536; /* at first: there may be little */
+        r->next_room = lmc_bound_block(r->largest);
+        if (r->largest) size = lmc__count_workers(c->parallel) * (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        next->size = 0;
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
-    r->offset += *got;
+    LMC__TRY(lmc__run_step(c));
+    if (is_reading) next->size = r->next_room + c->read_got;
+    r->is_next_read = r->is_next_read || is_reading;
+    r->is_other_used = 0;
+    if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
+    lmc__absorb_pieces(c, &r->digester);
+    LMC__TRY(lmc__add_part(c, out->data, out->size));
+    c->out_number ^= 1;
+    c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_all(lmc__restorer *r, void *dst, size_t size)
+/* Go on to the next buffer, to whose front what is left of this one moves. */
+static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
-    size_t got;
-    LMC__TRY(lmc__read_some(r, dst, size, &got));
-    LMC__CHECK(got == size, LMC_ERR_TRUNCATED);
+    lmc__coder *c = &r->coder;
+    const size_t left = (size_t)(r->end - r->at);
+    lmc__buffer *next = &c->in[r->number ^ 1];
+    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
+    if (!r->is_next_read) return LMC_OK;
+    if (left > r->next_room) { /* which was for smaller blocks */
+        const size_t more = left - r->next_room;
+        LMC__TRY(lmc__reserve(next, more));
+        memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
+        r->next_room = left;
+        next->size += more;
+    }
+    if (left) memcpy(next->data + r->next_room - left, r->at, left);
+    r->at = next->data + r->next_room - left;
+    r->end = next->data + next->size;
+    r->number ^= 1;
+    r->is_next_read = 0;
+    r->is_other_used = c->n_jobs != 0;
+    return LMC_OK;
+}
+
+/* Makes size bytes lie at r->at; fewer only at the end of the stream. */
+static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
+{
+    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended)) LMC__TRY(lmc__turn_buffer(r));
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
+{
+    LMC__TRY(lmc__fetch(r, size));
+    LMC__CHECK((size_t)(r->end - r->at) >= size, LMC_ERR_TRUNCATED);
+    return LMC_OK;
+}
+
+static void lmc__skip(lmc__restorer *r, size_t size)
+{
+    r->at += size;
+    r->offset += size;
+}
+
+static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
+{
+    while (size != 0) {
+        size_t n;
+        LMC__TRY(lmc__fetch_all(r, 1));
+        n = lmc__min(size, (size_t)(r->end - r->at));
+        memcpy(dst, r->at, n);
+        lmc__skip(r, n);
+        dst += n;
+        size -= n;
+    }
     return LMC_OK;
 }
 
@@ -5102,6 +5390,8 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     if (!r->in_file) return LMC_OK;
     if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
     LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__decode_wave(r));
+    LMC__TRY(lmc__drain(&r->coder));
     info = r->index.data + r->identities_at;
     r->digester.identities = info + 16;
     lmc__finish_digester(&r->digester);
@@ -5113,68 +5403,53 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     return LMC_OK;
 }
 
+/* Plan the block at hand. */
+static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size_t size)
+{
+    lmc__coder *c = &r->coder;
+    lmc__buffer *out = &c->out[c->out_number];
+    lmc_position position;
+    lmc_block_info info;
+    lmc__job *job;
+    uint8_t field[4];
+    position.run = r->n_runs - 1;
+    position.block = (uint32_t)block;
+    LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
+    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__fetch_all(r, info.encoded_size));
+    if (c->n_jobs && size > out->cap - out->size) LMC__TRY(lmc__decode_wave(r));
+    out = &c->out[c->out_number];
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    LMC__TRY(lmc__add_job(c, &job));
+    job->position = position;
+    job->info = info;
+    job->src = r->at;
+    job->dst = out->data + out->size;
+    job->skip = 0;
+    job->keep = size;
+    job->ahead.data = NULL;
+    job->ahead.size = 0;
+    out->size += size;
+    lmc__skip(r, info.encoded_size);
+    lmc__store32(field, (uint32_t)info.encoded_size);
+    LMC__TRY(lmc__grow_index(r, field, 4));
+    return lmc__plan_job(c, &r->digester, job, size);
+}
+
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
 {
-    const lmc_restore_options *o = r->options;
-    lmc__coder *c = &r->coder;
-    uint64_t block = 0;
-    size_t slot;
+    uint64_t block;
     lmc__run run;
     LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__TRY(lmc__index_section(r, head));
     r->n_runs++;
-    if (!lmc__add_total(&r->total, run.size, &o->limits)) return LMC_ERR_LIMIT;
-    {
-        const size_t largest = lmc__block_size_at(&run, 0);
-        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 0));
-        slot = lmc_bound_block(largest);
-    }
-    while (block < run.n_blocks) {
-        size_t n = 0, size = 0, i;
-        c->in.size = 0;
-        for (; n < c->max_jobs && block + n < run.n_blocks; n++) {
-            lmc__job *job = &c->wave.jobs[n];
-            size_t at = c->in.size;
-            LMC__TRY(lmc__reserve(&c->in, slot));
-            job->position.run = r->n_runs - 1;
-            job->position.block = (uint32_t)(block + n);
-            LMC__TRY(lmc__read_all(r, c->in.data + at, LMC_BLOCK_HEADER_SIZE));
-            LMC__TRY(lmc__read_block_info(c->wave.k, c->in.data + at, LMC_BLOCK_HEADER_SIZE, job->position, &job->info));
-            LMC__CHECK(job->info.size == lmc__block_size_at(&run, block + n), LMC_ERR_CORRUPT);
-            LMC__TRY(lmc__read_all(r, c->in.data + at + LMC_BLOCK_HEADER_SIZE, job->info.encoded_size - LMC_BLOCK_HEADER_SIZE));
-            c->in.size += job->info.encoded_size;
-            LMC__TRY(lmc__plan_job(c, &r->digester, job, job->info.size));
-            size += job->info.size;
-        }
-        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
-        LMC__TRY(lmc__reserve(&c->out, size)); /* size in use is always 0: a plain array */
-        {
-            const uint8_t *src = c->in.data;
-            uint8_t *dst = c->out.data;
-            for (i = 0; i < n; i++) {
-                lmc__job *job = &c->wave.jobs[i];
-                uint8_t field[4];
-                job->src = src;
-                job->dst = dst;
-                job->skip = 0;
-                job->keep = job->info.size;
-                job->ahead.data = NULL;
-                job->ahead.size = 0;
-                src += job->info.encoded_size;
-                dst += job->info.size;
-                lmc__store32(field, (uint32_t)job->info.encoded_size);
-                LMC__TRY(lmc__grow_index(r, field, 4));
-            }
-        }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
-        r->digester.identities = r->index.data + r->identities_at + 16;
-        lmc__absorb_pieces(c, &r->digester);
-        if (o->write && o->write(o->user, c->out.data, size) != 0) return LMC_ERR_WRITE;
-        block += n;
-    }
+    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
+    r->largest = lmc__block_size_at(&run, 0);
+    LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
 }
 
@@ -5202,10 +5477,10 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
     uint64_t index_at;
-    size_t got;
-    LMC__TRY(lmc__read_some(r, bytes, LMC__HEADER_SIZE, &got));
-    if (got < LMC__HEADER_SIZE) return lmc__short_header(bytes, got);
-    LMC__TRY(lmc__check_header(bytes, k));
+    LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
+    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE) return lmc__short_header(r->at, (size_t)(r->end - r->at));
+    LMC__TRY(lmc__check_header(r->at, k));
+    lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
@@ -5222,8 +5497,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
-    LMC__TRY(lmc__read_some(r, bytes, 1, &got));
-    LMC__CHECK(got == 0, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__TRY(lmc__fetch(r, 1));
+    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return LMC_OK;
 }
 
@@ -5239,10 +5514,13 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->stream = stream;
     r->options = options;
     r->max_index = options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->coder.stream = *stream;
+    r->coder.sink.write = options->write;
+    r->coder.sink.user = options->user;
+    r->coder.task = lmc__decode_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
     status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
@@ -5396,7 +5674,7 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     uint64_t index_at, index_size, offset = LMC__HEADER_SIZE, position = 0, n_entries, i;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     lmc__section section;
-    lmc__buffer *items = &r->coder.in; /* not needed for anything else yet */
+    lmc__buffer *items = &r->coder.in[0]; /* not needed for anything else yet */
     const uint8_t *p, *end, *entries;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
@@ -5524,14 +5802,14 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
         const size_t n = (size_t)lmc__min64(c->max_jobs, blocks_end - first), in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t i;
-        c->in.size = 0;
-        LMC__TRY(lmc__reserve(&c->in, in_size));
-        LMC__TRY(lmc__read_at(r, block_at[first], c->in.data, in_size));
+        c->in[0].size = 0;
+        LMC__TRY(lmc__reserve(&c->in[0], in_size));
+        LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
             lmc__job *job = &c->wave.jobs[i];
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
-            job->src = c->in.data + (size_t)(block_at[block] - block_at[first]);
+            job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
             LMC__TRY(lmc__read_block_info(c->wave.k, job->src, encoded_size, job->position, &job->info));
@@ -5607,10 +5885,12 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
         const uint64_t *block_at = lmc__block_at(r) + run->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
         const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t covered = lmc__min64((last + 1) * run->block_size, run->size) - first * run->block_size;
-        const uint64_t blocks = block_at[last + 1] - block_at[first];
-        /* blocks that lie wholly inside count wholly; the rest in proportion; a fraction of a byte is lost */
-        encoded += n == covered ? blocks : (uint64_t)((double)blocks * ((double)n / (double)covered));
+        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
+        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
+        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
+        encoded += block_at[last + 1] - block_at[first];
+        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
+        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }
