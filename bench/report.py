@@ -217,7 +217,7 @@ def plot_ratio(plt, peers):
 
 def plot_tiers(plt, bench):
     rows = find(bench, part="codec", level="default")
-    tiers = [tier for tier in ("scalar", "neon", "avx2", "avx512") if find(rows, tier=tier)]
+    tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(rows, tier=tier)]
     names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8", "bf16, 95 % one exponent") if find(rows, data=name)]
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.5), sharey=True)
     for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
