@@ -108,10 +108,10 @@ def judge_threads(bench):
         if not one or not two:
             judge("%s, two threads" % data, "", "", None)
             continue
-        copies = two[0]["memcpy_gb_s"] / one[0]["memcpy_gb_s"]
         for verb, key in (("compress", "encode_gb_s"), ("decompress", "decode_gb_s")):
-            gain = two[0][key] / one[0][key]
-            judge("%s, two threads, %s" % (data, verb), "&ge; 1.8 x one, or as memcpy: %.2f x" % copies, "%.2f" % gain, gain >= min(1.8, copies))
+            gain, share = two[0][key] / one[0][key], two[0][key] / two[0]["memcpy_gb_s"]
+            judge("%s, two threads, %s" % (data, verb), "&ge; 1.8 x one, or as fast as memory allows: &ge; 0.9 x memcpy by two",
+                  "%.2f x one, %.2f x memcpy" % (gain, share), gain >= 1.8 or share >= 0.9)
 
 
 def judge_command(command):
