@@ -1,9 +1,12 @@
 /* Runs one kernel once, for bench/instructions, which counts the instructions it takes under an emulator.
  *
  *   instructions --tiers | --kernels
- *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; the work before does not depend on N */
+ *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; the work before does not depend on N.
+ *                                                With REPEATS: again so often, and print the nanoseconds it took in all */
+#define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
@@ -21,6 +24,7 @@ int main(int argc, char **argv)
     const int n_names = (int)(sizeof names / sizeof *names);
     uint32_t random = 1;
     size_t n, most, i, repeats, result = 0;
+    struct timespec start, end;
     int tier, kernel = 0;
     uint8_t *a, *b, *mask, *left, *right, table[256];
     lmc__planes planes;
@@ -55,6 +59,7 @@ int main(int argc, char **argv)
         mask[i / 8] |= (uint8_t)(random >> 31 << (i & 7));
     }
     for (i = 0; i < 8; i++) const_planes.row[i] = planes.row[i] = b + i * most;
+    clock_gettime(CLOCK_MONOTONIC, &start);
     while (repeats-- != 0)
         switch (kernel) {
         case 0: result += k->crc32c(0, a, n); break;
@@ -77,5 +82,7 @@ int main(int argc, char **argv)
         case 22: case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
         default: result += k->count_ones(a, n);
         }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    if (argc > 5) printf("%.0f\n", 1e9 * (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec));
     return result == 12345; /* so that it is needed */
 }
