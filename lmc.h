@@ -458,7 +458,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
 /* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte order reverses what the text reads as wider
- * elements; not on riscv64, for which SIMDe 0.7 has nothing: on both most kernels take two to five times the instructions. */
+ * elements; not on riscv64, for which SIMDe 0.7 has nothing: on both, partition and merge take two to six times the instructions. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -2219,8 +2219,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
     else lmc__merge_scalar(dst, mask, n, left, right);
 }
 
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit Arm, time on wasm32): partition takes 0.3
- * to 0.4 of the scalar one, merge 0.3 to 0.6, flatten 0.6 to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit Arm, time on wasm32): partition takes 0.2
+ * to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6 to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do
  * not: of elements of two bytes they take up to three times as long, for compilers turn the scalar loops into vector code by themselves. */
 static const lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
