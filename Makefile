@@ -2,7 +2,7 @@
 #   make              build/lmc, the command (needs a C compiler and jansson)
 #   make demo         install what is missing, then compress, list, verify and restore a sample
 #   make test         install what is missing, then run the tests
-#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64
+#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, and wasm32 in Node
 #   make test-long    large files and many random damages; takes its time
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
@@ -12,7 +12,7 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
-CROSS = s390x aarch64 arm riscv64
+CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde
 SUITES = kernels block tensor snapshot corrupt
 
 all: build/lmc
