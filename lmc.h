@@ -282,7 +282,8 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
-/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size), end_file; again; finish -- */
+/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a stream), end_file; again;
+ * finish -- */
 
 typedef struct lmc_writer lmc_writer;
 
