@@ -193,7 +193,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
-    unsigned log2_block;          /* 14 .. 20: elements per block as a power of two; 0: the default, 16 */
+    unsigned log2_block;          /* 14 .. 20: elements per block as a power of two; 0: the default, 16 (17 for bytes) */
     uint32_t run;                 /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
 } lmc_tensor_options;
@@ -293,7 +293,7 @@ typedef struct lmc_writer lmc_writer;
 
 typedef struct lmc_writer_options { /* all zero: defaults */
     const lmc_parallel *parallel;   /* must outlive the writer */
-    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 */
+    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 (17 for bytes) */
     void *alloc_user;
 } lmc_writer_options;
 
@@ -1352,6 +1352,10 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     memset(more, 0, sizeof more);
     for (i = 0; i + 8 <= n; i += 8) {
         const uint64_t w = lmc__load64(src + i);
+        if (w == (w & 255) * 0x0101010101010101u) { /* skewed planes would wait for one count */
+            counts[w & 255] += 8;
+            continue;
+        }
         counts[w & 255]++;
         more[0][w >> 8 & 255]++;
         more[1][w >> 16 & 255]++;
@@ -3032,10 +3036,11 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* 1 / (2 ln 2), about 3/4, of a bit for each symbol: by that a sample's entropy is too low (Miller, 1955). */
-static int lmc__is_raw(const uint32_t counts[256], uint32_t total)
+/* Not worth a tree. For each symbol 1 / (2 ln 2) of a bit is added, about 6/8: by that a sample's entropy is too low (Miller, 1955).
+ * With 7/8, planes near the border count as raw, too: two standard deviations for 2048 elements of 256 symbols. */
+static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
-    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
 /* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
@@ -3056,7 +3061,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         if (counts[s]) order[n_symbols++] = counts[s] << 8 | (255 - s);
     plan->is_one_symbol = n_symbols == 1;
     if (n_symbols == 1 && !sampled) return LMC__CHOOSE_CONSTANT;
-    if (lmc__is_raw(counts, total)) return LMC__CHOOSE_RAW;
+    if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
 
     /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of them it is. */
@@ -3273,19 +3278,20 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
 
 /* -- 8.5 encoding blocks (spec 7) -- */
 
-/* Blocks of more elements than this are sampled: 64 elements in every 512, at a place in them that changes from one to the next, so
- * that rows of a power of two elements are not sampled in the same columns only. */
-#define LMC__SAMPLE_ABOVE 8192u
-#define LMC__SAMPLE_STEP 512u
+/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
+ * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
 #define LMC__SAMPLE_RUN 64u
+#define LMC__SAMPLE_RUNS 128u
+#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
-/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on; so every quarter is
- * a sample of the whole block, too. */
-LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
+/* The element of n where the sample's run i starts: every fourth step, then the ones behind these, and so on; so every quarter is a
+ * sample of the whole block, too. */
+LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
-    const uint32_t quarter = n_runs / 4, step = i % quarter * 4 + i / quarter;
+    const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
     /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
-    return step * LMC__SAMPLE_STEP + (step * 2654435769u >> 29) * LMC__SAMPLE_RUN;
+    const uint64_t fraction = step * 2654435769u >> 16, free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
+    return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
 /* Runs are fetched so far ahead: they lie where no hardware expects them. */
@@ -3294,15 +3300,15 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     size_t n;           /* elements of them */
-    uint32_t n_runs;    /* 0: all elements of the block, not a sample */
+    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
 /* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
 static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
     unsigned p;
-    sample->n_runs = n <= LMC__SAMPLE_ABOVE ? 0 : (uint32_t)(n / (4 * LMC__SAMPLE_STEP) * 4);
-    sample->n = sample->n_runs ? sample->n_runs * LMC__SAMPLE_RUN : n;
+    sample->n_block = n;
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
     for (p = 0; p < width; p++)
         if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
     return 1;
@@ -3312,22 +3318,22 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
                                int rotate)
 {
-    const uint32_t from = sample->n_runs / 4 * first, to = sample->n_runs / 4 * last;
+    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
     const size_t size = LMC__SAMPLE_RUN * width;
     uint32_t i;
     unsigned p;
+    if (sample->n == sample->n_block) {
+        if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
+        return first == 0 ? sample->n : 0;
+    }
     for (i = from; i < to; i++) {
         lmc__planes rows;
         size_t line;
         if (i + LMC__SAMPLE_AHEAD < to)
             for (line = 0; line <= size; line += LMC__LINE)
-                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_runs) * width + lmc__min(line, size - 1));
+                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_block) * width + lmc__min(line, size - 1));
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
-    }
-    if (sample->n_runs == 0 && first == 0) {
-        k->split(&sample->planes, src, sample->n, width, rotate);
-        return sample->n;
+        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width, rotate);
     }
     return (to - from) * LMC__SAMPLE_RUN;
 }
@@ -3394,10 +3400,10 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
     half = lmc__take_sample(e->k, &sample, 0, 2, src, width, rotate);
-    quarter = sample.n_runs ? half / 2 : half;
+    quarter = sample.n < n ? half / 2 : half;
     for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
-        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
@@ -3918,7 +3924,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones follow changes in the data
- * less well. Bytes of unknown kind are counted as if they were 16-bit elements. */
+ * less well. Twice as many if they are bytes; so are bytes of unknown kind, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* Bytes per block, or 0 if the options are illegal. */
@@ -3926,7 +3932,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT || (log2_block != 0 && (log2_block < 14 || log2_block > 20))) return 0;
-    if (log2_block == 0) log2_block = LMC__DEFAULT_LOG2_BLOCK + (dtype == LMC_AUTO ? 1 : 0);
+    if (log2_block == 0) log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
     return (size_t)1 << (log2_block + log2_width);
 }
 
