@@ -19,6 +19,7 @@
 #define MAX_REPS 101
 static int n_reps = 5;
 static const char *only;
+static enum lmc_level level;
 static FILE *json;
 static int json_rows;
 
@@ -64,6 +65,7 @@ static void measure(const char *name, const uint8_t *src, size_t size, enum lmc_
 
     memset(&options, 0, sizeof options);
     options.dtype = dtype;
+    options.level = level;
     cap = (size_t)lmc_bound_tensor(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     block = (size_t)65536 * lmc_dtype_width(dtype);
@@ -171,6 +173,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--reps") == 0) n_reps = atoi(value);
         else if (strcmp(argv[i], "--tier") == 0) tier_name = value;
         else if (strcmp(argv[i], "--only") == 0) only = value;
+        else if (strcmp(argv[i], "--level") == 0) level = (enum lmc_level)atoi(value);
         else if (strcmp(argv[i], "--json") == 0) json = fopen(value, "w");
         else n_reps = 0;
     }

@@ -158,6 +158,52 @@ static void test_trees(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
+/* All counts; random windows of wide symbols; unfolded in pieces of any size. */
+static void test_joint(const lmc__kernels *k, uint64_t *seed)
+{
+    unsigned extra;
+    size_t n, i;
+    for (extra = 1; extra <= 2; extra++)
+        for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+            uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high + MAX_N + LMC__PAD;
+            uint8_t *const high_back = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const low_back = high_back + MAX_N + LMC__PAD;
+            uint8_t *const symbols = t_tail(&guard_c, 2 * MAX_N + LMC__PAD);
+            const unsigned offset = (unsigned)t_below(seed, 256u << extra), rows = 8 / extra;
+            const size_t row = (n + rows - 1) / rows;
+            uint8_t expected[MAX_N + 8], *exact;
+            lmc__joint joint;
+            int ok = 1;
+            lmc__set_joint(&joint, extra, offset, n);
+            CHECK(joint.packed_size == row * (rows - 1));
+            exact = t_tail(&guard_c, joint.packed_size);
+            memset(expected, 0, sizeof expected);
+            memset(exact, 0, joint.packed_size);
+            for (i = 0; i < n; i++) {
+                const unsigned wide = offset + (unsigned)t_below(seed, 256), rest = (unsigned)t_below(seed, 256u >> extra);
+                unsigned b;
+                high[i] = (uint8_t)(wide >> extra);
+                low[i] = (uint8_t)(wide << (8 - extra) | rest);
+                if (i < joint.packed_size) expected[i] |= (uint8_t)rest;
+                else
+                    for (b = 0; b + 1 < rows; b++)
+                        expected[b * row + i - joint.packed_size] |= (uint8_t)(rest >> b * extra << (8 - extra));
+            }
+            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset, (unsigned long)n);
+            k->fold(symbols, exact, high, low, n, &joint);
+            CHECK(memcmp(exact, expected, joint.packed_size) == 0);
+            for (i = 0; i < n; i++) ok &= symbols[i] == (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
+            CHECK(ok);
+            memset(high_back, 0xEE, n);
+            memset(low_back, 0xEE, n);
+            for (i = 0; i < n;) {
+                const size_t m = 1 + t_below(seed, n - i);
+                k->unfold(high_back + i, low_back + i, symbols + i, exact, i, m, &joint);
+                i += m;
+            }
+            CHECK(memcmp(high_back, high, n) == 0 && memcmp(low_back, low, n) == 0);
+        }
+}
+
 static void test_constant(const lmc__kernels *k, uint64_t *seed)
 {
     size_t n;
@@ -191,6 +237,7 @@ int main(int argc, char **argv)
         test_split(k, &seed);
         test_trees(k, &seed);
         test_constant(k, &seed);
+        test_joint(k, &seed);
     }
     return t_end();
 }
