@@ -129,10 +129,11 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes; 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How hard to try; decoding needs no hint. Numbers are stable. */
+/* How to encode; decoders need not be told. Numbers are stable. */
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
-    LMC_LEVEL_MAX = 1      /* smaller: floats by about 1/2 % of their size, at a fraction of the speed of compression */
+    LMC_LEVEL_MAX = 1      /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.2 %; encodes at a third to two thirds of the speed, decodes
+                              at seven tenths or more */
 };
 
 /* -- 2.3 parallel_for of the caller -- */
@@ -201,8 +202,8 @@ typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
     unsigned log2_block;          /* 14 .. 20: elements per block as a power of two; 0: the default, 16 */
     uint32_t run;                 /* position; 0 if in doubt */
-    enum lmc_level level;         /* of encoding */
     const lmc_parallel *parallel; /* or NULL */
+    enum lmc_level level;         /* of encoding */
 } lmc_tensor_options;
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would overflow. */
@@ -300,8 +301,8 @@ typedef struct lmc_writer lmc_writer;
 typedef struct lmc_writer_options { /* all zero: defaults */
     const lmc_parallel *parallel;   /* must outlive the writer */
     unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 */
-    enum lmc_level level;
     void *alloc_user;
+    enum lmc_level level;
 } lmc_writer_options;
 
 /* Memory: for each worker, four blocks (fewer if that is over 8 MiB) and a workspace of about 12 bytes for each element of a
@@ -4533,7 +4534,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options)
 {
-    static const lmc_writer_options defaults = {NULL, 0, LMC_LEVEL_DEFAULT, NULL};
+    static const lmc_writer_options defaults = {NULL, 0, NULL, LMC_LEVEL_DEFAULT};
     uint8_t header[LMC__HEADER_SIZE];
     enum lmc_status status;
     lmc_writer *w;

@@ -1,6 +1,6 @@
 /* In-process benchmark of the tensor codec: one thread, whole pipeline with block headers and checksums.
  *
- *   bench [--mb N] [--reps N] [--tier NAME] [--only NAME] [--json FILE] [FILE...]
+ *   bench [--mb N] [--reps N] [--tier NAME] [--only NAME] [--level N] [--json FILE] [FILE...]
  *
  * Data sets: synthetic ones of N MB (default 256; MB are 10^6 bytes), then each FILE (a safetensors file whose name says
  * the dtype, as in model.bf16.safetensors; its header is left out). Buffers are pre-faulted. In each repetition memcpy,
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
         else n_reps = 0;
     }
     if (n_reps < 1 || n_reps > MAX_REPS || mb > 100000) {
-        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only NAME] [--json FILE] [FILE...]\n");
+        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only NAME] [--level N] [--json FILE] [FILE...]\n");
         return 2;
     }
     if (json != NULL) fprintf(json, "[");
