@@ -305,15 +305,21 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     enum lmc_level level;
 } lmc_writer_options;
 
-/* Memory: for each worker, four blocks (fewer if that is over 8 MiB) and a workspace of about 12 bytes for each element of a
- * block; one block more, 16 MiB for files of unknown size; 12 bytes for each tensor that begins in a block in flight; and the
- * index: 4 bytes per block, about 200 per tensor, its name included. */
+/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 12 bytes for each
+ * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (32
+ * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 4 bytes per block, about
+ * 200 per tensor, its name included.
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
+ * at the same time as the stream of lmc_write_stream, but never twice at once. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
 /* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that
  * belong to no tensor (raw arrays). */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is known (then no byte more is
+ * taken). The same as reading and lmc_write_bytes, but reading, coding and writing go on at the same time. */
+LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing fail. */
@@ -345,7 +351,9 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
  * written aside until then. identity: of the snapshot; or NULL.
- * Memory: as the writer, but encoded and decoded blocks, and twice the index.
+ * Memory: as the writer with a stream, and twice the index.
+ * The stream is read ahead, to its end. With a parallel, its read() and write() are called by any of the workers, and at the
+ * same time, but neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing else.
  * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, and all that say what is wrong with the input. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -423,12 +431,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
 #define LMC__INLINE static inline __attribute__((always_inline))
 #elif defined(_MSC_VER)
 #define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static __forceinline
 #else
 #define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static inline
 #endif
 
@@ -453,7 +464,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #include <immintrin.h>
 #include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,vpclmulqdq")))
+#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -624,10 +635,21 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end: kernels may read, and where
  * they write a list also write, that far beyond it. Everything else is read and written exactly. */
 #define LMC__PAD 64u
+#define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* One row of bytes (a plane, spec 7.2) for each byte of an element. */
 typedef struct lmc__planes { uint8_t *row[8]; } lmc__planes;
 typedef struct lmc__const_planes { const uint8_t *row[8]; } lmc__const_planes;
+
+/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and partitioned, as by the kernels map and
+ * partition. Its row is a list to do that in; left may be the same one. */
+typedef struct lmc__parted {
+    unsigned plane;
+    const uint8_t *table;
+    unsigned split;
+    uint8_t *mask, *left, *right;
+    size_t n_right; /* result */
+} lmc__parted;
 
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
@@ -635,12 +657,29 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
+/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large that it will not stay in the caches. */
+typedef struct lmc__ahead {
+    const uint8_t *data;
+    size_t size;
+} lmc__ahead;
+
+/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+typedef struct lmc__merged {
+    unsigned plane;
+    uint8_t *row;
+    const uint8_t *mask;
+    lmc__side left, right;
+} lmc__merged;
+
 /* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it (spec 7.3). That byte's other
  * bits are packed: as bytes, of which those of the last elements, from `packed_size` on, are in the others' free bits. */
 typedef struct lmc__joint {
     unsigned extra;  /* 1 or 2; 0: not at all */
     unsigned offset; /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
     size_t row, packed_size;
+    const uint8_t *packed;   /* the rest is for join_root */
+    size_t first;            /* of its elements */
+    uint8_t *high, *low;     /* lists of a strip */
 } lmc__joint;
 
 LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offset, size_t n)
@@ -650,14 +689,18 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->offset = offset;
     joint->row = (n + rows - 1) / rows;
     joint->packed_size = joint->row * (rows - 1);
+    joint->packed = NULL;
+    joint->first = 0;
+    joint->high = joint->low = NULL;
 }
 
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate);
-    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate);
-    void (*count_values)(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate);
+    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate);
+    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                          unsigned width, int rotate, lmc__ahead ahead);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split);
@@ -665,7 +708,6 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
     void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first, size_t n, const lmc__joint *joint);
 } lmc__kernels;
@@ -781,10 +823,17 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 #define LMC__FOLD_16 0xF20C0DFE, 0x14CD00BD6
 #define LMC__FOLD_32 0x1384AA63A, 0xBA4FC28E
 #define LMC__FOLD_48 0x1C291D04, 0x1D82C63DA
-#define LMC__FOLD_64 0x740EEF02, 0x9E4ADDF8
-#define LMC__FOLD_256 0xDCB17AA4, 0xB9E02B86
-static const uint64_t lmc__fold_256[2] = {LMC__FOLD_256}, lmc__fold_64[2] = {LMC__FOLD_64};
+static const uint64_t lmc__folds[4][2] = { /* 64, 128, 256, 512 */
+    {0x740EEF02, 0x9E4ADDF8}, {0x6992CEA2, 0xD3B6092}, {0xDCB17AA4, 0xB9E02B86}, {0xBD6F81F8, 0xDD7E3B0C}
+};
 static const uint64_t lmc__fold_last[8] = {LMC__FOLD_48, LMC__FOLD_32, LMC__FOLD_16, 0, 0};
+
+/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
+{
+    const uint64_t *fold = lmc__folds[vectors == 1 ? 0 : vectors == 2 ? 1 : vectors == 4 ? 2 : 3];
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
+}
 
 /* a folded onto b, in each of the four lanes */
 LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
@@ -792,29 +841,38 @@ LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
     return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
+/* What a message's first vector is xored with, to continue from crc. */
+LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)); }
+
+/* The CRC of n vectors, one after the other. */
+LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__fold_last);
+    __m512i sum = v[0], low;
+    __m128i x;
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00), _mm512_clmulepi64_epi128(sum, last, 0x11));
+    x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
+    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1), _mm512_extracti32x4_epi32(low, 2), 0x96);
+    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+}
+
 LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c = (uint32_t)~crc;
+    uint64_t c;
     if (size >= 256) {
-        const __m512i k256 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_256));
-        const __m512i k64 = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)lmc__fold_64));
-        const __m512i last = _mm512_loadu_si512(lmc__fold_last);
-        __m512i v0 = _mm512_loadu_si512(p), v1 = _mm512_loadu_si512(p + 64), v2 = _mm512_loadu_si512(p + 128), v3 = _mm512_loadu_si512(p + 192);
-        __m128i x;
-        v0 = _mm512_xor_si512(v0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
-        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256) {
-            v0 = lmc__crc_fold(v0, k256, _mm512_loadu_si512(p));
-            v1 = lmc__crc_fold(v1, k256, _mm512_loadu_si512(p + 64));
-            v2 = lmc__crc_fold(v2, k256, _mm512_loadu_si512(p + 128));
-            v3 = lmc__crc_fold(v3, k256, _mm512_loadu_si512(p + 192));
-        }
-        v3 = lmc__crc_fold(lmc__crc_fold(lmc__crc_fold(v0, k64, v1), k64, v2), k64, v3);
-        /* lanes 0, 1, 2 onto lane 3, which has no factor */
-        v0 = _mm512_xor_si512(_mm512_clmulepi64_epi128(v3, last, 0x00), _mm512_clmulepi64_epi128(v3, last, 0x11));
-        x = _mm_xor_si128(_mm512_extracti32x4_epi32(v3, 3), _mm512_castsi512_si128(v0));
-        x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(v0, 1), _mm512_extracti32x4_epi32(v0, 2), 0x96);
-        c = _mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+        const __m512i k256 = lmc__crc_factor(4);
+        __m512i v[4];
+        unsigned i;
+        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
+        v[0] = _mm512_xor_si512(v[0], lmc__crc_start(crc));
+        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] = lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
+        crc = lmc__crc_finish(v, 4);
     }
+    c = (uint32_t)~crc;
     for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
@@ -1027,27 +1085,6 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* -- 6.4 count_values: counts[p][v] += number of elements whose plane p is v -- */
-LMC__INLINE void lmc__count_values_body(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    uint64_t v[8];
-    uint8_t tail[64];
-    size_t i;
-    unsigned p, j;
-    for (i = 0; i < n; i += 8) {
-        size_t m = lmc__min(8, n - i);
-        const uint8_t *s = src + i * width;
-        if (m < 8) {
-            memset(tail, 0, sizeof tail);
-            memcpy(tail, s, m * width);
-            s = tail;
-        }
-        lmc__split8(v, s, width, rotate);
-        for (p = 0; p < width; p++)
-            for (j = 0; j < m; j++) counts[p][v[p] >> 8 * j & 255]++;
-    }
-}
-
 /* Constant widths and flags let the compiler unroll the bodies. */
 #define LMC__FOR_WIDTH(call) \
     switch (width) { \
@@ -1068,13 +1105,6 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-#define LMC__CALL(w, r) lmc__count_values_body(counts, src, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
 #if LMC__AVX2_TEXT || LMC__NEON
 /* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
  * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
@@ -1103,7 +1133,9 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
             lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
         } \
         LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
+    }
+
+#define LMC__DEFINE_SPLIT(isa, inline_isa, vector) \
     inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
     { \
         lmc__planes rest; \
@@ -1122,7 +1154,8 @@ static void lmc__count_values_scalar(uint32_t counts[][256], const uint8_t *src,
         } \
         for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
         lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
-    } \
+    }
+#define LMC__DEFINE_JOIN(isa, inline_isa, vector) \
     inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
     { \
         lmc__const_planes rest; \
@@ -1169,6 +1202,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
 static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
@@ -1191,6 +1226,8 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__ODD(i) (2 * (i) + 1)
 #define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
 #define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
+#define LMC__SAME(i) (i)
+static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
 static const uint8_t lmc__shuffles[4][64] = {
     {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
 };
@@ -1263,8 +1300,11 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 #endif
 
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
 #if LMC__X86
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 #endif
 
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
@@ -1288,13 +1328,30 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-LMC__AVX512 static void lmc__join_avx512(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
-#define LMC__CALL(w, r) lmc__join_body_avx512(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
 #endif
+
+/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Four tables, because a count that was stored a few cycles
+ * ago is slow to load. -- */
+static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
+{
+    uint32_t more[3][256];
+    size_t i;
+    int v;
+    memset(more, 0, sizeof more);
+    for (i = 0; i + 8 <= n; i += 8) {
+        const uint64_t w = lmc__load64(src + i);
+        counts[w & 255]++;
+        more[0][w >> 8 & 255]++;
+        more[1][w >> 16 & 255]++;
+        more[2][w >> 24 & 255]++;
+        counts[w >> 32 & 255]++;
+        more[0][w >> 40 & 255]++;
+        more[1][w >> 48 & 255]++;
+        more[2][w >> 56]++;
+    }
+    for (; i < n; i++) counts[src[i]]++;
+    for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
+}
 
 /* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
@@ -1343,15 +1400,20 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 
 #if LMC__X86
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
+{
+    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]), high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
+}
+
 LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
-    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64), t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    __m512i t[4];
     size_t i;
+    for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_maskz_loadu_epi8(valid, src + i);
-        const __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
-        _mm512_mask_storeu_epi8(dst + i, valid, _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high));
+        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
     }
 }
 #endif
@@ -1839,28 +1901,29 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
+LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b, __m512i l, __m512i r, int left_list, int right_list)
+{
+    __m512i v = l;
+    if (left_list) { /* the merge-masked form, which has no false dependency */
+        const __m512i x = _mm512_loadu_si512(a);
+        v = _mm512_mask_expand_epi8(x, ~m, x);
+    }
+    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b)) : _mm512_mask_mov_epi8(v, m, r);
+}
+
 LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 m = lmc__load_mask(mask, i, n);
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint64_t m = lmc__load64(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
-        __m512i v = l;
-        if (left_list) { /* the merge-masked form, which has no false dependency */
-            const __m512i x = _mm512_loadu_si512(a);
-            v = _mm512_mask_expand_epi8(x, ~m, x);
-            a += lmc__min(64 - ones, n - i);
-        }
-        if (right_list) {
-            v = _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b));
-            b += ones;
-        } else {
-            v = _mm512_mask_mov_epi8(v, m, r);
-        }
-        _mm512_storeu_si512(dst + i, v);
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
     }
+    if (i < n) _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r, left_list, right_list));
 }
 
 LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
@@ -2065,35 +2128,27 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #if LMC__X86
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
+    uint64_t rest = 0;
     size_t i, ones = 0;
     for (i = 0; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
+    for (; i < size; i++) rest = rest << 8 | mask[i];
+    return ones + (size_t)_mm_popcnt_u64(rest);
+}
+LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
+{
+    __m512i ones = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
+        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
+    }
+    return (size_t)_mm512_reduce_add_epi64(ones);
 }
 #endif
 
-/* -- 6.12 stream: a copy to dst that does not bring it into the caches; dst and size are multiples of LMC__LINE -- */
-#define LMC__LINE 64u
-
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
-
-#if LMC__X86
-/* Stores that are not ordered with others: see LMC__FENCE_STREAMS. */
-LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 32) _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
-}
-LMC__AVX512 static void lmc__stream_avx512(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 64) _mm512_stream_si512((__m512i *)(void *)(dst + i), lmc__load_avx512(src + i));
-}
-#endif
-
-/* -- 6.13 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra` top bits of low; less the offset,
+/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra` top bits of low; less the offset,
  * modulo 256, it goes to symbols; low's other bits go to packed, which is zero. symbols == high is legal. --
- * -- 6.14 unfold: the inverse, of n elements from number `first` on, whose symbols are at `symbols`; all rows are lists -- */
+ * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at `symbols`; all rows are lists -- */
 
 /* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray bits a select removes. `tail`: these
  * elements are behind packed_size, and packed is where the field of the first is in row 0; else it is where its byte is. */
@@ -2119,27 +2174,33 @@ LMC__AVX512 static void lmc__stream_avx512(uint8_t *dst, const uint8_t *src, siz
         } \
         return i; \
     } \
+    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */ \
+    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra) \
+    { \
+        vector r = lmc__splat_##isa(0); \
+        unsigned b; \
+        for (b = 0; b < 8 - extra; b += extra) \
+            r = lmc__select_##isa(lmc__splat_##isa(((1u << extra) - 1) << b), lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r); \
+        return r; \
+    } \
+    /* *high: symbols, *low: what is packed; to the bytes */ \
+    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra, unsigned offset) \
+    { \
+        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from); \
+        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255), upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255); \
+        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra), \
+                                  lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
+        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255), lmc__shl_##isa(s, 8 - extra), *low); \
+    } \
     inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t n, unsigned extra, \
                                              unsigned offset, size_t row, int tail) \
     { \
-        const vector rest = lmc__splat_##isa(255u >> extra), top = lmc__splat_##isa((255u << (8 - extra)) & 255); \
-        const vector from = lmc__splat_##isa(offset & 255), lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255); \
-        const vector upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255), zero = lmc__splat_##isa(0); \
         size_t i; \
         for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) { \
-            const vector s = lmc__add_##isa(lmc__load_##isa(symbols + i), from); \
-            vector r = zero; \
-            if (tail) { \
-                unsigned b; \
-                for (b = 0; b < 8 - extra; b += extra) \
-                    r = lmc__select_##isa(lmc__splat_##isa(((1u << extra) - 1) << b), \
-                                          lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row + i), 8 - extra - b), r); \
-            } else { \
-                r = lmc__load_##isa(packed + i); \
-            } \
-            lmc__store_##isa(high + i, lmc__select_##isa(rest, lmc__shr_##isa(s, extra), \
-                                                         lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper))); \
-            lmc__store_##isa(low + i, lmc__select_##isa(top, lmc__shl_##isa(s, 8 - extra), r)); \
+            vector h = lmc__load_##isa(symbols + i), l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra) : lmc__load_##isa(packed + i); \
+            lmc__unfold_step_##isa(&h, &l, extra, offset); \
+            lmc__store_##isa(high + i, h); \
+            lmc__store_##isa(low + i, l); \
         } \
         return i; \
     } \
@@ -2266,39 +2327,359 @@ LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from) { return _
 LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
 #endif
 
+/* -- 6.14 split_root: split of a block's elements; if root is not NULL, its plane is mapped and partitioned. Returns the CRC-32C of src. -- */
+
+/* Bytes of elements that are coded at a time: with a strip of their planes and what these are made of, they stay in a first cache of
+ * 32 KiB. Every width's number of elements is a multiple of 64. */
+#define LMC__STRIP_SIZE 8192u
+
+/* Strip by strip, with the kernels of a tier. */
+LMC__INLINE uint32_t lmc__split_strips(
+    const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate,
+    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    void (*split)(const lmc__planes *, const uint8_t *, size_t, unsigned, int),
+    void (*map)(uint8_t *, const uint8_t *, size_t, const uint8_t *),
+    size_t (*partition)(uint8_t *, uint8_t *, uint8_t *, const uint8_t *, size_t, unsigned))
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    lmc__planes next = *planes;
+    uint32_t crc = 0;
+    size_t i, m, n_left = 0, n_right = 0;
+    unsigned p;
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip, n - i);
+        crc = crc32c(crc, src + i * width, m * width);
+        split(&next, src + i * width, m, width, rotate);
+        if (root) {
+            uint8_t *const row = next.row[root->plane];
+            size_t ones;
+            map(row, row, m, root->table);
+            ones = partition(root->mask + i / 8, root->left ? root->left + n_left : NULL, root->right ? root->right + n_right : NULL, row, m, root->split);
+            n_right += ones;
+            n_left += m - ones;
+        }
+        for (p = 0; p < width; p++) next.row[p] += m;
+    }
+    if (root) root->n_right = n_right;
+    return crc;
+}
+
+static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_scalar, lmc__map_scalar, lmc__partition_scalar);
+}
+#if LMC__NEON
+static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
+}
+#endif
+#if LMC__SIMDE
+static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+}
+#endif
+#if LMC__X86
+static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+}
+
+/* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the step's vectors. */
+LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                                                    int rotate, int parts)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_rows = parts ? width - 1 : width;
+    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split;
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint32_t crc = 0;
+    size_t i;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    if (parts) {
+        LMC__UNROLL for (p = 0; p < 4; p++) table[p] = _mm512_loadu_si512(root->table + 64 * p);
+        split = _mm512_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+        root->n_right = 0;
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+        if (width >= 2) lmc__split_step_avx512(v, width, 1);
+        if (width >= 4) lmc__split_step_avx512(v, width, 2);
+        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(planes->row[p] + i, v[p]);
+        if (parts) {
+            const __m512i r = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(r, split);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            lmc__store64(mask + i / 8, m);
+            if (right) {
+                _mm512_storeu_si512(right, _mm512_mask_compress_epi8(r, m, r));
+                right += ones;
+            }
+            if (left) {
+                _mm512_storeu_si512(left, _mm512_mask_compress_epi8(r, ~m, r));
+                left += 64 - ones;
+            }
+            root->n_right += ones;
+        }
+    }
+    if (i) crc = lmc__crc_finish(sum, width);
+    if (i < n) {
+        lmc__planes rest;
+        lmc__parted rest_root;
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+        if (parts) {
+            rest_root = *root;
+            rest_root.mask += i / 8;
+            rest_root.left = left;
+            rest_root.right = right;
+        }
+        (void)lmc__split_root_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
+        crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
+        if (parts) root->n_right += rest_root.n_right;
+    }
+    return crc;
+}
+
+LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint32_t crc;
+    if (root && root->plane != width - 1)
+        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512, lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
+#define LMC__CALL(w, r) crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1) : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
+
+/* -- 6.15 join_root: the inverse. Returns the CRC-32C of dst. -- */
+LMC__INLINE uint32_t lmc__join_strips(
+    uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n, unsigned width, int rotate,
+    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    void (*unfold)(uint8_t *, uint8_t *, const uint8_t *, const uint8_t *, size_t, size_t, const lmc__joint *),
+    void (*join)(uint8_t *, const lmc__const_planes *, size_t, unsigned, int),
+    void (*merge)(uint8_t *, const uint8_t *, size_t, lmc__side, lmc__side),
+    size_t (*count_ones)(const uint8_t *, size_t))
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    lmc__const_planes next = *planes;
+    lmc__side left, right;
+    uint32_t crc = 0;
+    size_t i, m;
+    unsigned p;
+    if (root) {
+        left = root->left;
+        right = root->right;
+    }
+    for (i = 0; i < n; i += m) {
+        m = lmc__min(strip, n - i);
+        if (root) {
+            const size_t ones = count_ones(root->mask + i / 8, (m + 7) / 8);
+            merge(root->row, root->mask + i / 8, m, left, right);
+            next.row[root->plane] = root->row;
+            if (left.list) left.list += m - ones;
+            if (right.list) right.list += ones;
+        }
+        if (joint) {
+            lmc__const_planes unfolded = next;
+            unfold(joint->high, joint->low, next.row[width - 1], joint->packed, joint->first + i, m, joint);
+            unfolded.row[width - 1] = joint->high;
+            unfolded.row[width - 2] = joint->low;
+            join(dst + i * width, &unfolded, m, width, rotate);
+        } else {
+            join(dst + i * width, &next, m, width, rotate);
+        }
+        crc = crc32c(crc, dst + i * width, m * width);
+        for (p = 0; p < width; p++) next.row[p] += m;
+    }
+    return crc;
+}
+
+static uint32_t lmc__join_root_scalar(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                      unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_scalar,
+                            lmc__join_scalar, lmc__merge_scalar, lmc__count_ones_scalar);
+}
+#if LMC__NEON
+static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                    unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_neon,
+                            lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
+}
+#endif
+#if LMC__SIMDE
+static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                     unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_avx2,
+                            lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_scalar);
+}
+#endif
+#if LMC__X86
+static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                    unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2, lmc__unfold_avx2,
+                            lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+}
+
+/* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and the start of the next make a line. */
+LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
+                                                   size_t n, unsigned width, int rotate, int merges, lmc__ahead ahead)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_rows = merges ? width - 1 : width, head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    const __m512i shift = _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
+    const int streams = ahead.data != NULL;
+    const size_t ahead_lines = (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
+    __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
+    const uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint32_t crc = 0;
+    size_t i, line;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    l = r = start;
+    if (merges) {
+        mask = root->mask;
+        left = root->left.list;
+        right = root->right.list;
+        l = _mm512_set1_epi8((char)root->left.value);
+        r = _mm512_set1_epi8((char)root->right.value);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
+        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(planes->row[p] + i);
+        if (merges) {
+            const uint64_t m = lmc__load64(mask + i / 8);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            v[width - 1] = lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
+            if (left) left += 64 - ones;
+            if (right) right += ones;
+        }
+        if (merges && width >= 2 && joint) {
+            __m512i low;
+            if (i + 64 <= joint->packed_size) low = lmc__load_avx512(joint->packed + i);
+            else if (i >= joint->packed_size) {
+                const uint8_t *const fields = joint->packed + i - joint->packed_size;
+                low = joint->extra == 1 ? lmc__unpack_tail_avx512(fields, joint->row, 1) : lmc__unpack_tail_avx512(fields, joint->row, 2);
+            } else {
+                uint8_t bytes[64];
+                for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(joint->packed, i + p, joint);
+                low = lmc__load_avx512(bytes);
+            }
+            lmc__unfold_step_avx512(&v[width - 1], &low, joint->extra, joint->offset);
+            v[width - 2] = low;
+        }
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            uint8_t *const at = dst + i * width + 64 * p;
+            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 0);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (!streams) lmc__store_avx512(at, v[p]);
+            else {
+                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
+                else _mm512_stream_si512((__m512i *)(void *)(at + head - 64), _mm512_permutex2var_epi8(last, shift, v[p]));
+                last = v[p];
+            }
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+    }
+    if (i) {
+        crc = lmc__crc_finish(sum, width);
+        if (streams) /* the last 64 - head bytes */
+            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
+    }
+    if (i < n) {
+        const lmc__ahead no_ahead = {NULL, 0};
+        lmc__const_planes rest;
+        lmc__merged rest_root;
+        lmc__joint rest_joint;
+        if (joint) {
+            rest_joint = *joint;
+            rest_joint.first += i;
+        }
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+        if (merges) {
+            rest_root = *root;
+            rest_root.mask += i / 8;
+            rest_root.left.list = left;
+            rest_root.right.list = right;
+        }
+        (void)lmc__join_root_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, joint ? &rest_joint : NULL, n - i, width, rotate, no_ahead);
+        crc = lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
+    }
+    return crc;
+}
+
+LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
+                                                  size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    uint32_t crc;
+    if (root ? root->plane != width - 1 : joint != NULL)
+        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512, lmc__unfold_avx512,
+                                lmc__join_avx2, lmc__merge_avx512, lmc__count_ones_avx512);
+#define LMC__CALL(w, r) \
+    crc = root ? lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead) : lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__join_scalar, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar, lmc__stream_scalar,
+    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar,
     lmc__fold_scalar, lmc__unfold_scalar
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar, lmc__split_neon, lmc__join_neon, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon, lmc__stream_scalar,
+    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon
 };
 #endif
 #if LMC__SIMDE
 static const lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
-    lmc__crc32c_scalar, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__stream_scalar,
+    lmc__crc32c_scalar, lmc__split_avx2, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
     lmc__fold_avx2, lmc__unfold_avx2
 };
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2, lmc__split_avx2, lmc__join_avx2, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2, lmc__stream_avx2,
+    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
     lmc__fold_avx2, lmc__unfold_avx2
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    lmc__crc32c_avx512, lmc__split_avx512, lmc__join_avx512, lmc__count_values_scalar, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx2, lmc__stream_avx512,
+    lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
+    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
     lmc__fold_avx512, lmc__unfold_avx512
 };
 #endif
@@ -2330,8 +2711,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x442) == 0x442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
 }
 #endif
 
@@ -2518,15 +2899,11 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], un
 
 /* -- 8.3 workspace --
  * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
- *   planes      w lists of n
+ *   planes      w lists of n; with joint coding two strips in place of one of them
  *   spare       one list of n: trees need two buffers that take turns
  *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
  *   trees       one for each nesting, and the counts of the sample */
-
-/* Bytes of elements that are coded at a time, in the first cache (32 KiB or more): with a strip of their planes and what these are
- * made of, it holds three times as much. Every width's number of elements is a multiple of 64. */
-#define LMC__STRIP_SIZE 8192u
 
 typedef struct lmc__stack {
     uint8_t *top, *end;
@@ -2546,12 +2923,14 @@ typedef struct lmc__plan {
     uint8_t lengths[256];
     unsigned escape_length; /* 0: no escape */
     unsigned first, last;   /* symbols */
-    uint64_t bits;          /* what the plane will take, about */
+    int is_one_symbol;      /* that was counted: the plane may be constant */
+    uint64_t bits;          /* that the plane takes, about */
 } lmc__plan;
 
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1];
-    uint32_t counts[8][256];
+    lmc__tree root_tree;
+    uint32_t counts[256];
     lmc__plan plans[8], joint_plan;
     uint32_t wide[4][1024]; /* of lmc__count_wide */
 } lmc__scratch;
@@ -2567,7 +2946,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 4 * (LMC__STRIP_SIZE + LMC__PAD) + 9 * (n + LMC__PAD) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__PAD) + (n + 7) / 8 + LMC__PAD + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -2588,7 +2967,7 @@ typedef struct lmc__encoder {
 } lmc__encoder;
 
 /* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the table: straight lines. */
-static uint32_t lmc__log2(uint32_t v)
+LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
     static const uint32_t table[65] = {
@@ -2671,16 +3050,20 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
     }
 }
 
+/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but sorts them. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
-    unsigned gap, i; /* Shell's sort; gaps by Knuth */
-    for (gap = 121; gap > 0; gap = gap / 3)
+    uint32_t sorted[256];
+    unsigned first = 0, last = n - 1, gap, i;
+    for (i = n; i > 0;) sorted[--i] = v[first] < v[last] ? v[first++] : v[last--];
+    for (gap = n > 40 ? 121 : 1; gap > 0; gap = gap / 3) /* Shell's sort; gaps by Knuth */
         for (i = gap; i < n; i++) {
-            uint32_t x = v[i];
+            uint32_t x = sorted[i];
             unsigned j = i;
-            for (; j >= gap && v[j - gap] < x; j -= gap) v[j] = v[j - gap];
-            v[j] = x;
+            for (; j >= gap && sorted[j - gap] < x; j -= gap) sorted[j] = sorted[j - gap];
+            sorted[j] = x;
         }
+    memcpy(v, sorted, n * sizeof *v);
 }
 
 /* What a plane's counts say. */
@@ -2688,6 +3071,14 @@ enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE, LMC_
 
 /* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
 #define LMC__MIN_SAVING 200u
+
+/* 1 / (2 ln 2), about 3/4, of a bit for each symbol: by that a sample's entropy is too low (Miller, 1955). */
+static int lmc__is_raw(const uint32_t counts[256], uint32_t total)
+{
+    unsigned n_symbols = 0, s;
+    for (s = 0; s < 256; s++) n_symbols += counts[s] != 0;
+    return lmc__entropy(counts, total) + (n_symbols - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+}
 
 /* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
  * The tree: Huffman lengths over the counted symbols; the rarest go to the escape as long as that costs less than a 512th
@@ -2705,13 +3096,13 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 
     for (s = 0; s < 256; s++)
         if (counts[s]) order[n_symbols++] = counts[s] << 8 | (255 - s);
+    plan->is_one_symbol = n_symbols == 1;
     plan->bits = 8 * (uint64_t)n;
     if (n_symbols == 1 && !sampled) {
         plan->bits = 8;
         return LMC__CHOOSE_CONSTANT;
     }
-    if (lmc__entropy(counts, total) + (n_symbols - 1) / 2 >= enough)
-        return LMC__CHOOSE_RAW; /* half a bit for each symbol: by that a sample's entropy is too low (Miller, 1955) */
+    if (lmc__is_raw(counts, total)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
 
     /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of them it is. */
@@ -2770,8 +3161,8 @@ static unsigned lmc__choose_level(size_t ones, size_t n)
     return level;
 }
 
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out. Where there is room for it raw, it stands at
- * e->out + 1 already. Returns 0 if there is no room. */
+/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out + 1 already. Returns 0 if there
+ * is no room. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
@@ -2803,10 +3194,47 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             return 1;
         }
     }
-    if (mask != mode + 1) return 0;
+    if (size + 1 > (size_t)(e->end - mode)) return 0;
     mode[0] = 0;
+    if (mask != mode + 1) memcpy(mode + 1, mask, size);
     e->out += size + 1;
     return 1;
+}
+
+/* Where an inner node, which owns leaves [a, b), parts. */
+typedef struct lmc__split {
+    unsigned half, middle; /* of the code space, of the leaves */
+    int is_left_leaf, is_right_leaf; /* these sides need no list */
+} lmc__split;
+
+static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a, unsigned b, lmc__split *split)
+{
+    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
+    split->middle = lmc__tree_leaves_below(tree, split->half);
+    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
+    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
+}
+
+/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and the children; left and right are the
+ * two lists, each with room for n. Returns 0 if there is no room. */
+static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b, const uint8_t *mask,
+                          uint8_t *left, uint8_t *right, size_t n, size_t n_right)
+{
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = e->stack.top;
+    lmc__split split;
+    lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+        if (!lmc__put_mask(e, nesting, mask, n, n_right)) return 0;
+    } else {
+        if (row > (size_t)(e->end - e->out)) return 0;
+        if (mask != e->out) memcpy(e->out, mask, row);
+        e->out += row;
+    }
+    e->stack.top = top;
+    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
+    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right, n - n_right) &&
+           lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
 }
 
 /* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n elements, overwritten; spare:
@@ -2816,10 +3244,11 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
 {
     const lmc__tree *tree = &e->scratch->trees[nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
-    unsigned flat, middle, half, has_mode;
-    int left_leaf, right_leaf;
+    unsigned flat, has_mode;
     size_t n_right;
     uint8_t *mask, *const top = e->stack.top;
+    lmc__split split;
+    int fits;
 
     if (n == 0 || (b - a == 1 && a != tree->escape)) return 1;
     if (b - a == 1) {
@@ -2835,92 +3264,127 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
         e->out += flat * row;
         return 1;
     }
-    half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    middle = lmc__tree_leaves_below(tree, half);
-    left_leaf = middle - a == 1 && a != tree->escape;
-    right_leaf = b - middle == 1 && middle != tree->escape;
+    lmc__set_split(tree, depth, x, a, b, &split);
     has_mode = n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
     mask = e->out + has_mode;
     if (has_mode + row > room) { /* it may yet fit if it is nested */
         if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, left_leaf ? NULL : list, right_leaf ? NULL : spare, list, n, middle);
-    if (!has_mode) e->out = mask + row;
-    else if (!lmc__put_mask(e, nesting, mask, n, n_right)) return 0;
-    e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, middle, list, spare + n_right, n - n_right) &&
-           lmc__put_node(e, nesting, depth + 1, half, middle, b, spare, list, n_right);
-}
-
-/* One plane of n elements (spec 8), as the plan says; row is a list and is overwritten. Returns 0 if there is no room. */
-static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, size_t n)
-{
-    lmc__tree *tree = &e->scratch->trees[0];
-    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
-    const size_t size = 3 + (n_fields + 1) / 2;
-    uint8_t *const top = e->stack.top, *spare = lmc__push_list(&e->stack, n);
-    unsigned i;
-    int fits = 0;
-    if (spare && size <= (size_t)(e->end - e->out) && lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) {
-        uint8_t *o = e->out;
-        o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
-        o[1] = (uint8_t)plan->first;
-        o[2] = (uint8_t)(count - 1);
-        memset(o + 3, 0, size - 3);
-        for (i = 0; i < n_fields; i++) {
-            unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
-            o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
-        }
-        e->out += size;
-        e->k->map(row, row, n, tree->rank);
-        fits = lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
-    }
+    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list, split.is_right_leaf ? NULL : spare, list, n, split.middle);
+    fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
 }
 
+/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
+{
+    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const size_t size = 3 + (n_fields + 1) / 2;
+    uint8_t *const o = e->out;
+    unsigned i;
+    if (size > (size_t)(e->end - o)) return 0;
+    o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
+    o[1] = (uint8_t)plan->first;
+    o[2] = (uint8_t)(count - 1);
+    memset(o + 3, 0, size - 3);
+    for (i = 0; i < n_fields; i++) {
+        unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
+        o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
+    }
+    e->out += size;
+    return 1;
+}
+
+/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten. Returns 0 if there is no room. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare, size_t n)
+{
+    lmc__tree *tree = &e->scratch->trees[0];
+    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) return 0;
+    e->k->map(row, row, n, tree->rank);
+    return lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
+}
+
+/* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
+static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root, uint8_t *row, uint8_t *spare, size_t n)
+{
+    lmc__tree *tree = &e->scratch->trees[0];
+    *tree = e->scratch->root_tree;
+    return lmc__put_tree_header(e, plan) && lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+}
+
 /* -- 8.5 encoding blocks (spec 7) -- */
 
-/* Blocks of more elements than this are sampled: 32 elements in every 256, at a place in them that changes from one to
- * the next, so that rows of a power of two elements are not sampled in the same columns only. */
+/* Blocks of more elements than this are sampled: 64 elements in every 512, at a place in them that changes from one to the next, so
+ * that rows of a power of two elements are not sampled in the same columns only. */
 #define LMC__SAMPLE_ABOVE 8192u
-#define LMC__SAMPLE_STEP 256u
-#define LMC__SAMPLE_RUN 32u
+#define LMC__SAMPLE_STEP 512u
+#define LMC__SAMPLE_RUN 64u
 
-/* Fills counts; returns the number of elements counted. */
-static uint32_t lmc__sample(const lmc__kernels *k, uint32_t counts[][256], const uint8_t *src, size_t n, unsigned width, int rotate)
+typedef struct lmc__sample {
+    lmc__planes planes; /* lists on the stack, of n elements */
+    size_t n, first;    /* `first` of them are a sample of the whole block, too */
+} lmc__sample;
+
+/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on. */
+LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 {
-    size_t i;
-    uint32_t total = 0, group = 0;
-    memset(counts, 0, width * sizeof counts[0]);
+    const uint32_t quarter = n_runs / 4, step = i % quarter * 4 + i / quarter;
+    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
+    return step * LMC__SAMPLE_STEP + (step * 2654435769u >> 29) * LMC__SAMPLE_RUN;
+}
+
+/* Runs are fetched so far ahead: they lie where no hardware expects them. */
+#define LMC__SAMPLE_AHEAD 16u
+
+/* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
+static int lmc__take_sample(lmc__encoder *e, lmc__sample *sample, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    const size_t n_runs = n / (4 * LMC__SAMPLE_STEP) * 4;
+    uint32_t i;
+    unsigned p;
+    sample->n = n <= LMC__SAMPLE_ABOVE ? n : n_runs * LMC__SAMPLE_RUN;
+    sample->first = n <= LMC__SAMPLE_ABOVE ? n : sample->n / 4;
+    for (p = 0; p < width; p++)
+        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
     if (n <= LMC__SAMPLE_ABOVE) {
-        k->count_values(counts, src, n, width, rotate);
-        return (uint32_t)n;
+        e->k->split(&sample->planes, src, n, width, rotate);
+        return 1;
     }
-    for (i = 0; i + LMC__SAMPLE_STEP <= n; i += LMC__SAMPLE_STEP, group++) {
-        /* group times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
-        size_t shift = (group * 2654435769u >> 16) % (LMC__SAMPLE_STEP - LMC__SAMPLE_RUN + 1);
-        k->count_values(counts, src + (i + shift) * width, LMC__SAMPLE_RUN, width, rotate);
-        total += LMC__SAMPLE_RUN;
+    for (i = 0; i < n_runs; i++) {
+        const size_t ahead = i + LMC__SAMPLE_AHEAD, size = LMC__SAMPLE_RUN * width;
+        lmc__planes rows;
+        size_t line;
+        if (ahead < n_runs)
+            for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(src + lmc__sample_place((uint32_t)ahead, (uint32_t)n_runs) * width + lmc__min(line, size - 1));
+        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
+        e->k->split(&rows, src + lmc__sample_place(i, (uint32_t)n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
     }
-    return total;
+    return 1;
 }
 
 /* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
-static void lmc__guess_width(const lmc__kernels *k, lmc__scratch *scratch, const uint8_t *src, size_t size, unsigned *width, int *rotate)
+static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width, int *rotate)
 {
+    uint8_t *const top = e->stack.top;
     uint64_t best = UINT64_MAX;
     unsigned w, p;
     int r;
     for (w = 1; w <= 8; w *= 2) {
         if (size % w) break;
         for (r = 0; r <= (w > 1); r++) {
-            uint32_t total = lmc__sample(k, scratch->counts, src, size / w, w, r);
-            uint64_t bits = 0;
+            uint64_t bits = 0, total;
+            lmc__sample sample;
+            if (!lmc__take_sample(e, &sample, src, size / w, w, r)) break;
+            total = sample.n;
             /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
-            for (p = 0; p < w; p++) bits += lmc__min64(lmc__entropy(scratch->counts[p], total) + 128, (uint64_t)total * 8);
-            bits = (bits << 10) / ((uint64_t)total * w);
+            for (p = 0; p < w; p++) {
+                memset(e->scratch->counts, 0, sizeof e->scratch->counts);
+                lmc__count_bytes(e->scratch->counts, sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(e->scratch->counts, (uint32_t)total) + 128, total * 8);
+            }
+            e->stack.top = top;
+            bits = (bits << 10) / (total * w);
             if (bits + (best >> 7) < best) { /* better by a 128th */
                 best = bits;
                 *width = w;
@@ -2947,24 +3411,7 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, size_t n, size_
 
 static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
 
-/* Exact counts, at LMC_LEVEL_MAX. Four tables take turns: one would make equal neighbours wait for each other's sums. */
-static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
-{
-    uint32_t more[3][256];
-    size_t i;
-    memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, sizeof more);
-    for (i = 0; i + 4 <= n; i += 4) {
-        counts[src[i]]++;
-        more[0][src[i + 1]]++;
-        more[1][src[i + 2]]++;
-        more[2][src[i + 3]]++;
-    }
-    for (; i < n; i++) counts[src[i]]++;
-    for (i = 0; i < 256; i++) counts[i] += more[0][i] + more[1][i] + more[2][i];
-}
-
-/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. */
+/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as for bytes. */
 static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width, int rotate)
 {
     const unsigned shift = rotate ? 5 : 6;
@@ -3011,8 +3458,8 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     for (extra = 1; extra <= 2; extra++) {
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], extra)) return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
+        if (!lmc__narrow_counts(scratch->counts, &offset, scratch->wide[0], extra)) return;
+        if (lmc__choose_plane(plan, scratch->counts, (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
         bits = plan->bits + (8 - extra) * (uint64_t)n;
         if (bits >= best) continue;
         best = bits;
@@ -3023,32 +3470,60 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     }
 }
 
-/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate,
+/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is counted exactly. Returns 0 if there is
+ * no room for that, which cannot happen. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate,
                               enum lmc_level level, lmc__joint *joint)
 {
+    uint8_t *const top = e->stack.top;
+    uint32_t *counts = e->scratch->counts;
+    lmc__sample sample;
+    unsigned p;
+    if (!lmc__take_sample(e, &sample, src, n, width, rotate)) return 0;
+    for (p = 0; p < width; p++) {
+        lmc__plan *plan = &e->scratch->plans[p];
+        const uint8_t *row = sample.planes.row[p];
+        if (level == LMC_LEVEL_MAX && p == width - 1) break;
+        memset(counts, 0, sizeof e->scratch->counts);
+        lmc__count_bytes(counts, row, sample.first);
+        choice[p] = LMC__CHOOSE_RAW;
+        plan->bits = 8 * (uint64_t)n;
+        if (lmc__is_raw(counts, (uint32_t)sample.first)) continue; /* most raw planes are found out by that */
+        lmc__count_bytes(counts, row + sample.first, sample.n - sample.first);
+        choice[p] = lmc__choose_plane(plan, counts, (uint32_t)sample.n, n);
+    }
+    e->stack.top = top;
+    joint->extra = 0;
+    if (level == LMC_LEVEL_MAX) {
+        if (width == 1) { /* not rotated */
+            memset(counts, 0, sizeof e->scratch->counts);
+            lmc__count_bytes(counts, src, n);
+        } else {
+            lmc__count_wide(e->scratch->wide, src, n, width, rotate);
+            lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
+        }
+        choice[width - 1] = lmc__choose_plane(&e->scratch->plans[width - 1], counts, (uint32_t)n, n);
+        if (width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
+    }
+    return 1;
+}
+
+/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. *crc, if that becomes known, and
+ * *has_crc is set. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate,
+                              enum lmc_level level, lmc__joint *joint, uint32_t *crc, int *has_crc)
+{
     const size_t size = n * width;
-    const unsigned top = width - 1;
     enum lmc__choice choice[8];
     lmc__planes planes;
     lmc__plan *const plans = e->scratch->plans;
-    uint32_t (*counts)[256] = e->scratch->counts;
-    const uint32_t total = lmc__sample(e->k, counts, src, n, width, rotate);
-    uint32_t top_total = total;
-    unsigned p, n_raw = 0, n_leading = 0, offset;
+    uint8_t *const spare = lmc__push_list(&e->stack, n), *root_spare = NULL;
+    lmc__parted root; /* the topmost plane, if it is a tree */
+    unsigned p, n_raw = 0, n_leading = 0;
+    int has_root = 0;
 
-    joint->extra = 0;
-    if (level == LMC_LEVEL_MAX) { /* the top plane, which has most to gain, is counted exactly; planes of width 1 are not rotated */
-        top_total = (uint32_t)n;
-        if (width > 1) {
-            lmc__count_wide(e->scratch->wide, src, n, width, rotate);
-            lmc__narrow_counts(counts[top], &offset, e->scratch->wide[0], 0);
-        } else if (total < n) {
-            lmc__count_bytes(counts[0], src, n);
-        }
-    }
-    for (p = 0; p < width; p++) choice[p] = lmc__choose_plane(&plans[p], counts[p], p == top ? top_total : total, n);
-    if (level == LMC_LEVEL_MAX && width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
+    root.plane = width - 1;
+    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint)) return 0;
     for (p = 0; p < width; p++) {
         if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
         if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
@@ -3066,42 +3541,57 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
         planes.row[p] = p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (planes.row[p] == NULL) return 0;
     }
-    e->k->split(&planes, src, n, width, rotate);
+    if (choice[width - 1] == LMC__CHOOSE_TREE && !joint->extra && !plans[width - 1].is_one_symbol) {
+        lmc__tree *tree = &e->scratch->root_tree;
+        if (lmc__tree_set_lengths(tree, plans[width - 1].lengths, plans[width - 1].escape_length) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+            lmc__split split;
+            lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
+            root.table = tree->rank;
+            root.split = split.middle;
+            root.mask = lmc__push_list(&e->stack, (n + 7) / 8);
+            root.left = split.is_left_leaf ? NULL : planes.row[width - 1];
+            root.right = root_spare = lmc__push_list(&e->stack, n);
+            if (split.is_right_leaf) root.right = NULL;
+            if (root.mask == NULL || root_spare == NULL) return 0;
+            has_root = 1;
+        }
+    }
+    *crc = e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate);
+    *has_crc = 1;
     for (p = 0; p < width; p++) {
-        uint8_t *const start = e->out;
-        const uint8_t value = planes.row[p][0];
+        uint8_t *const start = e->out, *const end = e->end;
         if (p < n_leading) {
             start[0] = LMC__PLANE_RAW;
             e->out += n + 1;
             continue;
         }
-        if (choice[p] == LMC__CHOOSE_PACKED) {
-            if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
-            memset(e->out, 0, joint->packed_size);
-            e->k->fold(planes.row[top], e->out, planes.row[top], planes.row[p], n, joint);
+        if (choice[p] == LMC__CHOOSE_PACKED) { /* and the top plane's row becomes its symbols */
+            if ((size_t)(end - start) < joint->packed_size) return 0;
+            memset(start, 0, joint->packed_size);
+            e->k->fold(planes.row[p + 1], start, planes.row[p + 1], planes.row[p], n, joint);
             e->out += joint->packed_size;
             continue;
         }
-        if (!(joint->extra && p == top) && (choice[p] == LMC__CHOOSE_CONSTANT || counts[p][value] == (p == top ? top_total : total)) && e->k->is_constant(planes.row[p], n)) {
-            if (e->end - e->out < 2) return 0;
+        if ((choice[p] == LMC__CHOOSE_CONSTANT || (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) && e->k->is_constant(planes.row[p], n)) {
+            if (end - start < 2) return 0;
             start[0] = LMC__PLANE_CONSTANT;
-            start[1] = value;
+            start[1] = planes.row[p][0];
             e->out += 2;
             continue;
         }
         if (choice[p] == LMC__CHOOSE_TREE) {
-            uint8_t *const end = e->end;
+            int fits;
             if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-            if (lmc__put_tree(e, &plans[p], planes.row[p], n)) {
-                e->end = end;
-                continue;
-            }
-            if (joint->extra && p == top) return 0; /* it was counted exactly: this is as short as it gets */
+            fits = has_root && p == root.plane ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
+                                               : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
             e->end = end;
+            if (fits) continue;
+            if (joint->extra && p == width - 1) return 0; /* it was counted exactly: this is as short as it gets */
             e->out = start;
-            e->k->split(&planes, src, n, width, rotate); /* rare: the row was overwritten, make it again */
+            if (p == root.plane) has_root = 0;
+            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, make it again */
         }
-        if ((size_t)(e->end - e->out) < n + 1) return 0;
+        if ((size_t)(end - start) < n + 1) return 0;
         start[0] = LMC__PLANE_RAW;
         memcpy(start + 1, planes.row[p], n);
         e->out += n + 1;
@@ -3123,7 +3613,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     unsigned width = lmc_dtype_width(dtype);
     int rotate = lmc__dtypes[dtype].is_float;
     uint8_t *const out = (uint8_t *)dst;
-    const uint32_t content_crc = crc ? *crc : k->crc32c(0, src, size); /* first: it brings the block into the cache */
+    uint32_t content_crc = 0;
+    int has_crc = 0;
     size_t payload_size = 0;
     lmc__encoder e;
     lmc__joint joint;
@@ -3131,9 +3622,11 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(k, e.scratch, src, size, &width, &rotate);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &width, &rotate);
     payload_size = lmc__put_planes(&e, out + LMC_BLOCK_HEADER_SIZE, dst_cap - LMC_BLOCK_HEADER_SIZE, src, size / width, width, rotate,
-                                   level, &joint);
+                                   level, &joint, &content_crc, &has_crc);
+    if (crc) content_crc = *crc;
+    else if (!has_crc) content_crc = k->crc32c(0, src, size);
     if (payload_size) {
         lmc__put_block_header(out, lmc__log2_width(width) | (rotate ? 4u : 0u) | joint.extra << 3 | LMC__LAYOUT_PLANES << 5, size / width,
                               payload_size, content_crc, k, position);
@@ -3215,16 +3708,10 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
-/* An inner node whose children are decoded: what is left to do is a merge. */
-typedef struct lmc__sides {
-    const uint8_t *mask; /* NULL: none */
-    lmc__side left, right;
-} lmc__sides;
-
 /* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
  * and, if it was nested, the mask are in spare and on the stack, list is free again. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                      uint8_t *list, uint8_t *spare, size_t n, lmc__sides *sides)
+                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
 {
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const unsigned half = x + (1u << (LMC__MAX_LENGTH - 1 - depth)), middle = lmc__tree_leaves_below(tree, half);
@@ -3255,7 +3742,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const size_t row = (n + 7) / 8;
     uint8_t *const top = d->stack.top;
-    lmc__sides sides;
+    lmc__merged sides;
     unsigned flat;
 
     if (n == 0) return LMC_OK;
@@ -3286,7 +3773,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
 
 /* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
  * in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__sides *root)
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
 {
     lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
@@ -3318,67 +3805,16 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 
 /* -- 8.7 decoding blocks -- */
 
-/* Where the bytes of a block go: straight to dst or, where dst is too large for the caches anyway, around them: by way of a
- * strip that stays in the first cache, from which whole cache lines are streamed. Their CRC is taken on the way. */
-typedef struct lmc__sink {
-    const lmc__kernels *k;
-    uint8_t *dst;      /* next byte */
-    uint8_t *strip;    /* NULL: straight */
-    size_t pending;    /* bytes at strip that are not yet in dst, less than a cache line */
-    uint32_t crc;
-} lmc__sink;
-
-/* Room for the next bytes. */
-LMC__INLINE uint8_t *lmc__sink_room(const lmc__sink *sink) { return sink->strip ? sink->strip + sink->pending : sink->dst; }
-
-/* size bytes are there. */
-static void lmc__sink_add(lmc__sink *sink, size_t size)
-{
-    sink->crc = sink->k->crc32c(sink->crc, lmc__sink_room(sink), size);
-    if (sink->strip) {
-        const uint8_t *from = sink->strip;
-        const size_t head = (LMC__LINE - ((uintptr_t)sink->dst & (LMC__LINE - 1))) & (LMC__LINE - 1);
-        size_t whole;
-        size += sink->pending;
-        if (head != 0) { /* the first strip only: then dst is at the start of a line */
-            const size_t part = lmc__min(head, size);
-            memcpy(sink->dst, from, part);
-            sink->dst += part;
-            from += part;
-            size -= part;
-        }
-        whole = size & ~(size_t)(LMC__LINE - 1);
-        sink->k->stream(sink->dst, from, whole);
-        sink->pending = size - whole;
-        memmove(sink->strip, from + whole, sink->pending);
-        size = whole;
-    }
-    sink->dst += size;
-}
-
-static void lmc__sink_finish(const lmc__sink *sink)
-{
-    if (sink->pending) memcpy(sink->dst, sink->strip, sink->pending);
-}
-
-/* The last tree of a block is merged strip by strip, and joined with the other planes while it is in the cache. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, int streams, size_t n, unsigned width, int rotate, unsigned extra,
+/* The payload of a block in layout planes. The last tree's root is merged with the join. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, lmc__ahead ahead, size_t n, unsigned width, int rotate, unsigned extra,
                                        uint32_t *crc)
 {
-    const size_t strip_n = LMC__STRIP_SIZE / width;
-    uint8_t *const constants = lmc__push_list(&d->stack, LMC__STRIP_SIZE), *const bytes = lmc__push_list(&d->stack, LMC__STRIP_SIZE);
     uint8_t *const spare = lmc__push_list(&d->stack, n);
-    uint8_t *const high = lmc__push_list(&d->stack, strip_n), *const low = lmc__push_list(&d->stack, strip_n); /* unfolded */
-    const uint8_t *packed = NULL, *symbols = NULL;
-    lmc__sink sink;
+    lmc__const_planes planes;
     lmc__joint joint;
-    lmc__const_planes planes;  /* of the next strip */
-    uint8_t *list = NULL;      /* of the last tree */
-    lmc__sides root;           /* of that, if it is not merged yet */
-    unsigned p, last = 0;      /* whose it is */
-    size_t i, m;
-    uint8_t is_constant[8];
-    LMC__CHECK(constants && bytes && spare && high && low, LMC_ERR_WORKSPACE);
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL;
     lmc__set_joint(&joint, extra, 0, n);
     if (extra) {
@@ -3389,69 +3825,52 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, int stream
     }
     for (p = 0; p < width; p++) {
         unsigned mode;
+        uint8_t *list;
         if (extra && p == width - 2) {
+            size_t i;
             LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);
-            packed = d->in;
+            joint.packed = d->in;
             d->in += joint.packed_size;
-            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(packed, i, &joint) == 0, LMC_ERR_CORRUPT);
-            is_constant[p] = 1; /* its strips are made below, and so are the top plane's */
-            planes.row[p] = low;
+            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
             continue;
         }
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
         mode = *d->in++;
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        is_constant[p] = mode == LMC__PLANE_CONSTANT;
         if (mode == LMC__PLANE_RAW) { /* used where it lies */
             LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
             planes.row[p] = d->in;
             d->in += n;
-        } else if (mode == LMC__PLANE_CONSTANT) {
-            uint8_t *strip = constants + p * strip_n;
+            continue;
+        }
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        if (mode != LMC__PLANE_CONSTANT && root.mask) { /* the spare is needed again; the mask may be above the row */
+            d->k->merge(root.row, root.mask, n, root.left, root.right);
+            root.mask = NULL;
+        }
+        planes.row[p] = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
+        if (mode == LMC__PLANE_CONSTANT) {
             LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(strip, *d->in++, strip_n);
-            planes.row[p] = strip;
+            memset(list, *d->in++, n);
         } else {
-            if (root.mask) {
-                d->k->merge(list, root.mask, n, root.left, root.right);
-                d->stack.top = list + n + LMC__PAD;
-            }
-            list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            root.plane = p;
+            root.row = list;
             LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-            planes.row[p] = list;
-            last = p;
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    sink.k = d->k;
-    sink.dst = dst;
-    sink.strip = streams ? bytes : NULL;
-    sink.pending = 0;
-    sink.crc = 0;
-    for (i = 0; i < n; i += m) {
-        m = lmc__min(strip_n, n - i);
-        if (root.mask) {
-            const size_t ones = d->k->count_ones(root.mask + i / 8, (m + 7) / 8);
-            /* list is free: its first bytes are the strip */
-            d->k->merge(list, root.mask + i / 8, m, root.left, root.right);
-            if (root.left.list) root.left.list += m - ones;
-            if (root.right.list) root.right.list += ones;
+    if (extra) {
+        if (root.mask && root.plane != width - 1) { /* the top plane is no tree */
+            d->k->merge(root.row, root.mask, n, root.left, root.right);
+            root.mask = NULL;
         }
-        if (extra) {
-            symbols = planes.row[width - 1];
-            d->k->unfold(high, low, symbols, packed, i, m, &joint);
-            planes.row[width - 1] = high;
-        }
-        d->k->join(lmc__sink_room(&sink), &planes, m, width, rotate);
-        if (extra) planes.row[width - 1] = symbols;
-        lmc__sink_add(&sink, m * width);
-        for (p = 0; p < width; p++)
-            if (!is_constant[p] && !(root.mask && p == last)) planes.row[p] += m;
+        planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    lmc__sink_finish(&sink);
-    if (streams) LMC__FENCE_STREAMS();
-    *crc = sink.crc;
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, ahead);
+    if (ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -3491,7 +3910,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, int streams, const uint8_t *src, const lmc_block_info *info,
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead, const uint8_t *src, const lmc_block_info *info,
                                          void *ws, size_t ws_size)
 {
     uint32_t crc;
@@ -3504,7 +3923,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, in
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        LMC__TRY(lmc__get_planes(&d, dst, streams, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
+        LMC__TRY(lmc__get_planes(&d, dst, ahead, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
@@ -3514,6 +3933,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
                                          lmc_position position, void *ws, size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
+    const lmc__ahead ahead = {NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -3521,7 +3941,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, 0, (const uint8_t *)src, &info, ws, ws_size));
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -3533,8 +3953,12 @@ typedef struct lmc__job {
     const uint8_t *src;
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
+    enum lmc_dtype dtype;      /* encoding */
+    enum lmc_level level;
+    size_t head;               /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info;       /* decoding */
     lmc_position position;
+    lmc__ahead ahead;          /* decoding */
     size_t skip, keep;         /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is not all of it */
     size_t first_piece, n_pieces; /* section 9 */
     enum lmc_status status;
@@ -3547,14 +3971,11 @@ typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    enum lmc_dtype dtype;
-    enum lmc_level level;
     lmc__job *jobs;
     lmc__piece *pieces;   /* NULL: none wanted */
     uint8_t *workspaces;  /* one for each worker */
     size_t workspace_size;
     size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
-    int streams;          /* decoding: dst is too large for the caches */
 } lmc__wave;
 
 /* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
@@ -3603,7 +4024,7 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     const int in_pieces = wave->pieces && job->n_pieces > 1;
     uint32_t crc = 0;
     if (in_pieces) crc = lmc__crc_pieces(wave, job, job->src);
-    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, wave->dtype, wave->level,
+    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->dtype, job->level,
                                     job->position, in_pieces ? &crc : NULL, ws, wave->workspace_size);
     if (job->status == LMC_OK && wave->pieces && !in_pieces) wave->pieces[job->first_piece].crc = lmc__load32(job->dst + 12);
 }
@@ -3615,7 +4036,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, dst, whole && wave->streams, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
     if (wave->pieces) {
@@ -3673,8 +4094,6 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     uint64_t needed;
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
-    wave->dtype = options->dtype;
-    wave->level = options->level;
     wave->temp_size = block_size;
     wave->workspace_size = lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
     if (ws) {
@@ -3707,7 +4126,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(&wave, options, block_size, ws);
-    max_jobs = lmc__count_jobs(options->parallel, block_size);
+    max_jobs = lmc__count_workers(options->parallel) == 1 ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place */
     while (block < n_blocks) {
         size_t room = dst_cap - done, n = 0, i;
         /* Each block is encoded where it lands if none before it gets smaller, then moved down. */
@@ -3720,6 +4139,8 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
             if (slot > room && n > 0) break;
             job->dst = out + (dst_cap - room);
             job->dst_size = lmc__min(slot, room);
+            job->dtype = options->dtype;
+            job->level = options->level;
             job->position.run = options->run;
             job->position.block = (uint32_t)(block + n);
             room -= job->dst_size;
@@ -3750,7 +4171,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
     lmc__set_tensor_wave(&wave, options, temp_size, ws);
-    wave.streams = size >= LMC__STREAM_FROM;
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
     while (size != 0 && at < offset + size) {
         size_t n = 0;
@@ -3769,6 +4189,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
                 job->keep = (size_t)lmc__min64(job->info.size - job->skip, offset + size - (at + job->skip));
                 job->dst = out + (size_t)(at + job->skip - offset);
+                job->ahead.data = size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
+                job->ahead.size = job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
                     (job->keep != job->info.size && job->info.size > temp_size))
                     return LMC_ERR_WORKSPACE;
@@ -4042,12 +4464,31 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
     return lmc__append(b, field, 4);
 }
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. */
+/* Bytes to be written. */
+typedef struct lmc__part {
+    const uint8_t *data;
+    size_t size;
+} lmc__part;
+
+/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a wave while what the wave
+ * before it has made is written and what the next one needs is read, so they have two buffers of each kind. Reading and
+ * writing are tasks beside those that code: no threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces, workspaces, in, out;
-    size_t max_jobs;
+    lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    size_t max_jobs;          /* the reader: of one wave */
+    size_t n_jobs;            /* of the wave that is being planned */
+    unsigned out_number;      /* the wave at hand makes out[out_number] */
+    lmc_task task;            /* what the jobs are */
+    lmc_sink sink;            /* takes the parts; write NULL: nobody wants them */
+    lmc__buffer parts;        /* of the other out */
+    int write_failed;
+    lmc_stream stream;
+    uint8_t *read_to;         /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    size_t read_size, read_got;
+    size_t read_portion;      /* the most that is read beside one wave */
+    int read_failed, ended;
 } lmc__coder;
 
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -4055,31 +4496,126 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->in.alloc_user = c->out.alloc_user = alloc_user;
+    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user = alloc_user;
+    c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
 }
 
 static void lmc__free_coder(lmc__coder *c)
 {
+    unsigned i;
     lmc__free_buffer(&c->jobs);
     lmc__free_buffer(&c->pieces);
     lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->in);
-    lmc__free_buffer(&c->out);
+    lmc__free_buffer(&c->parts);
+    for (i = 0; i < 2; i++) {
+        lmc__free_buffer(&c->in[i]);
+        lmc__free_buffer(&c->out[i]);
+    }
 }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each; in_parts: to decode blocks of which only a part is kept. */
+/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are planned; in_parts: to decode
+ * blocks of which only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements, int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     c->max_jobs = lmc__count_jobs(c->parallel, block_size);
     LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
-    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)size * lmc__count_workers(c->parallel)));
+    if (size > c->wave.workspace_size) c->wave.workspace_size = size;
+    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
     c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
-    c->wave.workspace_size = size;
     c->wave.temp_size = temp_size;
     return LMC_OK;
+}
+
+/* Decoded bytes of a wave for each worker. Less, and waking the workers and waiting for the last one costs more than a few
+ * percent; more, and the four buffers leave the caches. */
+#define LMC__WAVE_SIZE ((size_t)1 << 20)
+
+/* Decoded bytes of a wave of blocks of up to block_size bytes. */
+static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
+{
+    return (uint64_t)lmc__count_workers(c->parallel) * (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
+}
+
+/* Room for one more job of the wave. */
+static enum lmc_status lmc__add_job(lmc__coder *c, lmc__job **job)
+{
+    c->jobs.size = c->n_jobs * sizeof **job;
+    LMC__TRY(lmc__append(&c->jobs, NULL, sizeof **job));
+    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
+    *job = &c->wave.jobs[c->n_jobs++];
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
+{
+    lmc__part part;
+    part.data = data;
+    part.size = size;
+    return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
+}
+
+static void lmc__write_parts(lmc__coder *c)
+{
+    const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
+    size_t i;
+    for (i = 0; i < c->parts.size / sizeof *part && !c->write_failed; i++)
+        c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
+}
+
+/* Continue with what is wanted of the stream, up to a portion. */
+static void lmc__read_portion(lmc__coder *c)
+{
+    const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    while (c->read_got < end && !c->ended && !c->read_failed) {
+        size_t n = 0;
+        c->read_failed = c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 || n > end - c->read_got;
+        if (c->read_failed) break;
+        c->ended = n == 0;
+        c->read_got += n;
+    }
+}
+
+static void lmc__step_task(void *arg, size_t index, unsigned worker)
+{
+    lmc__coder *c = (lmc__coder *)arg;
+    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    else if (index == 1) lmc__read_portion(c);
+    else c->task(&c->wave, index - 2, worker);
+}
+
+/* Code the wave that is planned, write the parts, read. */
+static enum lmc_status lmc__run_step(lmc__coder *c)
+{
+    const size_t n = c->n_jobs;
+    size_t i;
+    c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
+    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
+    else for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
+    c->parts.size = 0;
+    c->n_jobs = 0;
+    if (c->write_failed) return LMC_ERR_WRITE;
+    LMC__TRY(lmc__wave_status(&c->wave, n));
+    return c->read_failed ? LMC_ERR_READ : LMC_OK;
+}
+
+/* Write what is still to be written. */
+static enum lmc_status lmc__drain(lmc__coder *c)
+{
+    lmc__write_parts(c);
+    c->parts.size = 0;
+    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* Ask for size bytes of the stream, to come with the next steps. */
+static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
+{
+    c->read_to = dst;
+    c->read_size = size;
+    c->read_got = 0;
+    c->read_portion = portion;
 }
 
 /* Plan the pieces of a job that covers the next size bytes of the digester's file. */
@@ -4480,11 +5016,13 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 /* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype share one. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
+/* A run of one segment: header and body of its section */
+#define LMC__RUN_HEAD_SIZE (LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+
 struct lmc_writer {
-    lmc_sink sink;
     lmc_writer_options options;
     enum lmc_status status;     /* the first error stays */
-    uint64_t offset;            /* bytes written */
+    uint64_t offset;            /* bytes written, or about to be */
     lmc__coder coder;
     lmc__buffer index;          /* entries of the index so far */
     lmc__buffer body;           /* of the section at hand */
@@ -4503,16 +5041,19 @@ struct lmc_writer {
     size_t identities_at;       /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
-    uint64_t run_left;          /* bytes of the run that have not come yet, those in carry not counted */
+    uint64_t run_left;          /* bytes of the run that are in no job yet */
+    enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;             /* number of the next block */
+    uint8_t run_head[LMC__RUN_HEAD_SIZE]; /* to be written before the run's first block */
     lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
 };
 
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
-    if (w->sink.write(w->sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(lmc__drain(&w->coder));
+    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
     w->offset += size;
     return LMC_OK;
 }
@@ -4545,9 +5086,10 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;
     memset(w, 0, sizeof *w);
-    w->sink = *sink;
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->coder.sink = *sink;
+    w->coder.task = lmc__encode_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
     w->file_memory.alloc_user = w->carry.alloc_user = options->alloc_user;
     memset(header, 0, sizeof header);
@@ -4634,7 +5176,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype)
 /* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
 static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype)
 {
-    uint8_t body[LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE];
+    uint8_t *body = w->run_head + LMC__SECTION_HEADER_SIZE;
     unsigned log2_block = 0;
     size = lmc__min64(size, LMC__MAX_RUN_SIZE);
     if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
@@ -4643,19 +5185,16 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
     w->block_size = lmc__get_block_size(dtype, w->options.log2_block);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    memset(body, 0, sizeof body);
+    memset(body, 0, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE);
     lmc__store64(body, size);
     body[8] = (uint8_t)log2_block;
     lmc__store32(body + 12, 1);
     lmc__store32(body + LMC__RUN_BODY_SIZE, w->n_files - 1);
     lmc__store64(body + LMC__RUN_BODY_SIZE + 8, w->position);
     lmc__store64(body + LMC__RUN_BODY_SIZE + 16, size);
-    w->body.size = 0;
-    LMC__TRY(lmc__append(&w->body, body, sizeof body));
-    LMC__TRY(lmc__write_section(w, "RUN ", w->n_runs));
+    lmc__put_section_header(w->run_head, "RUN ", w->n_runs, body, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE, w->coder.wave.k);
     LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
-    w->coder.wave.dtype = dtype;
-    w->coder.wave.level = w->options.level;
+    w->dtype = dtype;
     w->n_runs++;
     w->block = 0;
     w->run_left = size;
@@ -4663,89 +5202,120 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     return LMC_OK;
 }
 
-/* Encode and write size bytes of the run: whole blocks, but for the run's last. */
-static enum lmc_status lmc__write_blocks(lmc_writer *w, const uint8_t *data, size_t size)
+/* Begin the run of the bytes that come next, of which at least one is there; available: all that are known to come if the
+ * file's size is unknown. */
+static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
+{
+    enum lmc_dtype dtype;
+    uint64_t end;
+    if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype);
+    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
+    end = lmc__plan_run(w, &dtype);
+    return lmc__begin_run(w, end - w->position, dtype);
+}
+
+/* Encode the wave that is planned; what it made is written beside the next one. */
+static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
-    const size_t slot = lmc_bound_block(w->block_size);
-    LMC__TRY(lmc__reserve(&c->out, (uint64_t)slot * c->max_jobs)); /* size in use is always 0: a plain array */
-    while (size != 0) {
-        size_t n = 0, i;
-        for (; n < c->max_jobs && size != 0; n++) {
-            lmc__job *job = &c->wave.jobs[n];
-            job->src = data;
-            job->src_size = lmc__min(size, w->block_size);
-            job->dst = c->out.data + n * slot;
-            job->dst_size = slot;
-            job->position.run = w->n_runs - 1;
-            job->position.block = w->block++;
-            LMC__TRY(lmc__plan_job(c, &w->digester, job, job->src_size));
-            data += job->src_size;
-            size -= job->src_size;
+    const size_t n = c->n_jobs;
+    size_t i;
+    if (n == 0) return LMC_OK;
+    LMC__TRY(lmc__run_step(c));
+    w->digester.identities = w->index.data + w->identities_at + 16;
+    lmc__absorb_pieces(c, &w->digester);
+    for (i = 0; i < n; i++) {
+        const lmc__job *job = &c->wave.jobs[i];
+        const uint8_t *start = job->dst - job->head;
+        if (job->head) {
+            uint8_t field[8];
+            lmc__store64(field, w->offset);
+            LMC__TRY(lmc__append(&w->index, field, 8));
+            LMC__TRY(lmc__append(&w->index, start, job->head));
         }
-        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
-        lmc__run_wave(c->parallel, lmc__encode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
-        w->digester.identities = w->index.data + w->identities_at + 16;
-        lmc__absorb_pieces(c, &w->digester);
-        for (i = 0; i < n; i++) {
-            LMC__TRY(lmc__sink_write(w, c->wave.jobs[i].dst, c->wave.jobs[i].dst_size));
-            LMC__TRY(lmc__append32(&w->index, (uint32_t)c->wave.jobs[i].dst_size));
-        }
+        LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
+        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
+        w->offset += job->head + job->dst_size;
     }
+    c->out_number ^= 1;
+    c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-/* Code what is pending of a file of unknown size. */
-static enum lmc_status lmc__flush_pending(lmc_writer *w)
+/* Plan a block of the run. */
+static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    size_t done = 0;
-    while (done < w->carry.size) {
-        size_t size;
-        LMC__TRY(lmc__begin_run(w, w->carry.size - done, w->default_dtype));
-        size = (size_t)w->run_left;
-        LMC__TRY(lmc__write_blocks(w, w->carry.data + done, size));
-        done += size;
+    lmc__coder *c = &w->coder;
+    const size_t head = w->block == 0 ? LMC__RUN_HEAD_SIZE : 0, slot = head + lmc_bound_block(size);
+    lmc__buffer *out = &c->out[c->out_number];
+    lmc__job *job;
+    if (c->n_jobs && slot > out->cap - out->size) {
+        LMC__TRY(lmc__encode_wave(w));
+        out = &c->out[c->out_number];
     }
-    w->run_left = 0;
-    w->carry.size = 0;
+    if (c->n_jobs == 0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
+        const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
+        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16));
+    }
+    LMC__TRY(lmc__add_job(c, &job));
+    if (head) memcpy(out->data + out->size, w->run_head, head);
+    job->head = head;
+    job->src = data;
+    job->src_size = size;
+    job->dst = out->data + out->size + head;
+    job->dst_size = slot - head;
+    job->dtype = w->dtype;
+    job->level = w->options.level;
+    job->position.run = w->n_runs - 1;
+    job->position.block = w->block++;
+    out->size += slot;
+    w->run_left -= size;
+    return lmc__plan_job(c, &w->digester, job, size);
+}
+
+/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay until the wave is encoded. */
+static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size, size_t *rest)
+{
+    while (size != 0) {
+        size_t n;
+        if (w->run_left == 0) LMC__TRY(lmc__next_run(w, size));
+        n = (size_t)lmc__min64(w->block_size, w->run_left);
+        if (n > size) break;
+        LMC__TRY(lmc__plan_block(w, data, n));
+        data += n;
+        size -= n;
+    }
+    *rest = size;
     return LMC_OK;
+}
+
+/* Encode the blocks in carry, which must be whole. */
+static enum lmc_status lmc__flush_carry(lmc_writer *w)
+{
+    size_t rest;
+    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+    w->carry.size = 0;
+    return lmc__encode_wave(w);
 }
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
+    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
-        size_t n;
-        if (w->file.size == LMC_UNKNOWN_SIZE) {
-            if (w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, LMC__PENDING_SIZE - w->carry.size));
-            n = lmc__min(size, LMC__PENDING_SIZE - w->carry.size);
+        size_t n = size;
+        if (is_unknown || w->carry.size) { /* in carry is the beginning of what is coded as a whole */
+            const size_t whole = is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
+            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
+            n = lmc__min(size, whole - w->carry.size);
             LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == LMC__PENDING_SIZE) LMC__TRY(lmc__flush_pending(w));
-        } else {
-            if (w->run_left == 0) {
-                enum lmc_dtype dtype;
-                uint64_t end;
-                if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-                end = lmc__plan_run(w, &dtype);
-                LMC__TRY(lmc__begin_run(w, end - w->position, dtype));
-                LMC__TRY(lmc__reserve(&w->carry, w->block_size));
-            }
-            n = (size_t)lmc__min64(size, w->run_left);
-            if (w->carry.size == 0 && (n >= w->block_size || n == w->run_left)) { /* straight from the caller's memory */
-                if (n < w->run_left) n -= n % w->block_size;
-                w->run_left -= n;
-                LMC__TRY(lmc__write_blocks(w, data, n));
-            } else {
-                n = lmc__min(n, w->block_size - w->carry.size);
-                LMC__TRY(lmc__append(&w->carry, data, n));
-                w->run_left -= n;
-                if (w->carry.size == w->block_size || w->run_left == 0) {
-                    LMC__TRY(lmc__write_blocks(w, w->carry.data, w->carry.size));
-                    w->carry.size = 0;
-                }
-            }
+            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
+        } else { /* straight from the caller's memory */
+            size_t rest;
+            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+            LMC__TRY(lmc__encode_wave(w));
+            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
         }
         data += n;
         size -= n;
@@ -4753,12 +5323,61 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
+/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in the next span is moved to
+ * just before that. */
+static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
+{
+    lmc__coder *c = &w->coder;
+    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
+    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block); /* none is larger */
+    const uint64_t wave_size = lmc__get_wave_size(c, room), span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    uint64_t left;
+    size_t size, rest;
+    unsigned number = 0;
+    uint8_t *data;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
+    c->stream = *stream;
+    c->ended = 0;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) - w->carry.size;
+    rest = w->carry.size;
+    LMC__TRY(lmc__reserve(&c->in[0], room + span));
+    data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
+    if (!is_unknown) data -= rest;
+    if (rest) memcpy(data, w->carry.data, rest);
+    w->carry.size = 0;
+    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left), SIZE_MAX / 2);
+    for (;;) {
+        lmc__buffer *next = &c->in[number ^= 1];
+        lmc__read_portion(c); /* the first, or what no step has read */
+        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
+        if (c->read_failed) return LMC_ERR_READ;
+        left -= c->read_got;
+        size = rest + c->read_got;
+        if (size == 0 || (is_unknown && size < span)) break;
+        LMC__TRY(lmc__reserve(next, room + span));
+        lmc__want(c, next->data + room, c->ended ? 0 : (size_t)lmc__min64(span, left), (size_t)wave_size);
+        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+        if (c->read_size == 0) {
+            data += size - rest;
+            size = rest;
+            break;
+        }
+        if (rest) memcpy(next->data + room - rest, data + size - rest, rest);
+        data = next->data + room - rest;
+    }
+    lmc__want(c, NULL, 0, 0);
+    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
+    return lmc__append(&w->carry, data, size);
+}
+
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     uint8_t *info;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->file.size == LMC_UNKNOWN_SIZE) {
-        LMC__TRY(lmc__flush_pending(w));
+        LMC__TRY(lmc__flush_carry(w));
         w->file.size = w->position;
     }
     if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
@@ -4890,6 +5509,7 @@ LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file, enum
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size) { LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size)); }
+LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream) { LMC__STICKY(lmc__write_stream(w, stream)); }
 LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value, size_t size) { LMC__STICKY(lmc__add_metadata(w, key, value, size)); }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
@@ -4901,7 +5521,14 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w, uint8_t ide
     return LMC_OK;
 }
 
-LMC_API uint64_t lmc_count_written(const lmc_writer *w) { return w ? w->offset : 0; }
+LMC_API uint64_t lmc_count_written(const lmc_writer *w)
+{
+    uint64_t pending = 0;
+    size_t i;
+    if (!w) return 0;
+    for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++) pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    return w->offset - pending;
+}
 
 /* -- 9.6 reading, both ways -- */
 
@@ -4973,11 +5600,16 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
 /* -- 9.7 restore -- */
 
 typedef struct lmc__restorer {
-    const lmc_stream *stream;
     const lmc_restore_options *options;
     uint64_t max_index;
     lmc__coder coder;
-    uint64_t offset;          /* bytes taken from the stream */
+    const uint8_t *at, *end;  /* what is there of the stream, in coder.in[number] */
+    unsigned number;
+    int is_next_read;         /* the other coder.in holds what follows, from next_room on */
+    size_t next_room;
+    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
+    size_t largest;           /* decoded bytes of the largest block of the run */
+    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
     lmc__buffer index;        /* what the index must say, entries only */
     lmc__buffer body;
     lmc__buffer items;
@@ -4993,25 +5625,94 @@ typedef struct lmc__restorer {
     lmc__digester digester;
 } lmc__restorer;
 
-/* Up to size bytes, fewer only at the end of the stream. */
-static enum lmc_status lmc__read_some(lmc__restorer *r, void *dst, size_t size, size_t *got)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they are decoded, and a wave
+ * then has up to twice as many. */
+#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+
+/* Decode the wave that is planned, and read on; what was decoded is written beside the next one. Before what is read there is
+ * room for the beginning of a block that ends in it. */
+static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
-    *got = 0;
-    while (*got < size) {
-        size_t n = 0;
-        if (r->stream->read(r->stream->user, (uint8_t *)dst + *got, size - *got, &n) != 0 || n > size - *got) return LMC_ERR_READ;
-        if (n == 0) break;
-        *got += n;
+    lmc__coder *c = &r->coder;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended, is_coding = c->n_jobs != 0;
+    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
+    lmc__want(c, NULL, 0, 0);
+    if (is_reading) {
+        uint64_t size = 65536; /* at first: there may be little */
+        r->next_room = lmc_bound_block(r->largest);
+        if (r->largest) size = lmc__count_workers(c->parallel) * (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        next->size = 0;
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
-    r->offset += *got;
+    LMC__TRY(lmc__run_step(c));
+    if (is_reading) next->size = r->next_room + c->read_got;
+    r->is_next_read = r->is_next_read || is_reading;
+    r->is_other_used = 0;
+    if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
+    lmc__absorb_pieces(c, &r->digester);
+    LMC__TRY(lmc__add_part(c, out->data, out->size));
+    c->out_number ^= 1;
+    c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_all(lmc__restorer *r, void *dst, size_t size)
+/* Go on to the next buffer, to whose front what is left of this one moves. */
+static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
-    size_t got;
-    LMC__TRY(lmc__read_some(r, dst, size, &got));
-    LMC__CHECK(got == size, LMC_ERR_TRUNCATED);
+    lmc__coder *c = &r->coder;
+    const size_t left = (size_t)(r->end - r->at);
+    lmc__buffer *next = &c->in[r->number ^ 1];
+    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
+    if (!r->is_next_read) return LMC_OK;
+    if (left > r->next_room) { /* which was for smaller blocks */
+        const size_t more = left - r->next_room;
+        LMC__TRY(lmc__reserve(next, more));
+        memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
+        r->next_room = left;
+        next->size += more;
+    }
+    if (left) memcpy(next->data + r->next_room - left, r->at, left);
+    r->at = next->data + r->next_room - left;
+    r->end = next->data + next->size;
+    r->number ^= 1;
+    r->is_next_read = 0;
+    r->is_other_used = c->n_jobs != 0;
+    return LMC_OK;
+}
+
+/* Makes size bytes lie at r->at; fewer only at the end of the stream. */
+static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
+{
+    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended)) LMC__TRY(lmc__turn_buffer(r));
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
+{
+    LMC__TRY(lmc__fetch(r, size));
+    LMC__CHECK((size_t)(r->end - r->at) >= size, LMC_ERR_TRUNCATED);
+    return LMC_OK;
+}
+
+static void lmc__skip(lmc__restorer *r, size_t size)
+{
+    r->at += size;
+    r->offset += size;
+}
+
+static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
+{
+    while (size != 0) {
+        size_t n;
+        LMC__TRY(lmc__fetch_all(r, 1));
+        n = lmc__min(size, (size_t)(r->end - r->at));
+        memcpy(dst, r->at, n);
+        lmc__skip(r, n);
+        dst += n;
+        size -= n;
+    }
     return LMC_OK;
 }
 
@@ -5077,6 +5778,8 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     if (!r->in_file) return LMC_OK;
     if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
     LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__decode_wave(r));
+    LMC__TRY(lmc__drain(&r->coder));
     info = r->index.data + r->identities_at;
     r->digester.identities = info + 16;
     lmc__finish_digester(&r->digester);
@@ -5088,66 +5791,53 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     return LMC_OK;
 }
 
+/* Plan the block at hand. */
+static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size_t size)
+{
+    lmc__coder *c = &r->coder;
+    lmc__buffer *out = &c->out[c->out_number];
+    lmc_position position;
+    lmc_block_info info;
+    lmc__job *job;
+    uint8_t field[4];
+    position.run = r->n_runs - 1;
+    position.block = (uint32_t)block;
+    LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
+    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__fetch_all(r, info.encoded_size));
+    if (c->n_jobs && size > out->cap - out->size) LMC__TRY(lmc__decode_wave(r));
+    out = &c->out[c->out_number];
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    LMC__TRY(lmc__add_job(c, &job));
+    job->position = position;
+    job->info = info;
+    job->src = r->at;
+    job->dst = out->data + out->size;
+    job->skip = 0;
+    job->keep = size;
+    job->ahead.data = NULL;
+    job->ahead.size = 0;
+    out->size += size;
+    lmc__skip(r, info.encoded_size);
+    lmc__store32(field, (uint32_t)info.encoded_size);
+    LMC__TRY(lmc__grow_index(r, field, 4));
+    return lmc__plan_job(c, &r->digester, job, size);
+}
+
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
 {
-    const lmc_restore_options *o = r->options;
-    lmc__coder *c = &r->coder;
-    uint64_t block = 0;
-    size_t slot;
+    uint64_t block;
     lmc__run run;
     LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__TRY(lmc__index_section(r, head));
     r->n_runs++;
-    if (!lmc__add_total(&r->total, run.size, &o->limits)) return LMC_ERR_LIMIT;
-    {
-        const size_t largest = lmc__block_size_at(&run, 0);
-        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 0));
-        slot = lmc_bound_block(largest);
-    }
-    while (block < run.n_blocks) {
-        size_t n = 0, size = 0, i;
-        c->in.size = 0;
-        for (; n < c->max_jobs && block + n < run.n_blocks; n++) {
-            lmc__job *job = &c->wave.jobs[n];
-            size_t at = c->in.size;
-            LMC__TRY(lmc__reserve(&c->in, slot));
-            job->position.run = r->n_runs - 1;
-            job->position.block = (uint32_t)(block + n);
-            LMC__TRY(lmc__read_all(r, c->in.data + at, LMC_BLOCK_HEADER_SIZE));
-            LMC__TRY(lmc__read_block_info(c->wave.k, c->in.data + at, LMC_BLOCK_HEADER_SIZE, job->position, &job->info));
-            LMC__CHECK(job->info.size == lmc__block_size_at(&run, block + n), LMC_ERR_CORRUPT);
-            LMC__TRY(lmc__read_all(r, c->in.data + at + LMC_BLOCK_HEADER_SIZE, job->info.encoded_size - LMC_BLOCK_HEADER_SIZE));
-            c->in.size += job->info.encoded_size;
-            LMC__TRY(lmc__plan_job(c, &r->digester, job, job->info.size));
-            size += job->info.size;
-        }
-        c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
-        LMC__TRY(lmc__reserve(&c->out, size)); /* size in use is always 0: a plain array */
-        {
-            const uint8_t *src = c->in.data;
-            uint8_t *dst = c->out.data;
-            for (i = 0; i < n; i++) {
-                lmc__job *job = &c->wave.jobs[i];
-                uint8_t field[4];
-                job->src = src;
-                job->dst = dst;
-                job->skip = 0;
-                job->keep = job->info.size;
-                src += job->info.encoded_size;
-                dst += job->info.size;
-                lmc__store32(field, (uint32_t)job->info.encoded_size);
-                LMC__TRY(lmc__grow_index(r, field, 4));
-            }
-        }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
-        r->digester.identities = r->index.data + r->identities_at + 16;
-        lmc__absorb_pieces(c, &r->digester);
-        if (o->write && o->write(o->user, c->out.data, size) != 0) return LMC_ERR_WRITE;
-        block += n;
-    }
+    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
+    r->largest = lmc__block_size_at(&run, 0);
+    LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
 }
 
@@ -5175,10 +5865,10 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
     uint64_t index_at;
-    size_t got;
-    LMC__TRY(lmc__read_some(r, bytes, LMC__HEADER_SIZE, &got));
-    if (got < LMC__HEADER_SIZE) return lmc__short_header(bytes, got);
-    LMC__TRY(lmc__check_header(bytes, k));
+    LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
+    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE) return lmc__short_header(r->at, (size_t)(r->end - r->at));
+    LMC__TRY(lmc__check_header(r->at, k));
+    lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
@@ -5195,8 +5885,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
-    LMC__TRY(lmc__read_some(r, bytes, 1, &got));
-    LMC__CHECK(got == 0, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__TRY(lmc__fetch(r, 1));
+    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return LMC_OK;
 }
 
@@ -5212,10 +5902,13 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->stream = stream;
     r->options = options;
     r->max_index = options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->coder.stream = *stream;
+    r->coder.sink.write = options->write;
+    r->coder.sink.user = options->user;
+    r->coder.task = lmc__decode_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
     status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
@@ -5369,7 +6062,7 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     uint64_t index_at, index_size, offset = LMC__HEADER_SIZE, position = 0, n_entries, i;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     lmc__section section;
-    lmc__buffer *items = &r->coder.in; /* not needed for anything else yet */
+    lmc__buffer *items = &r->coder.in[0]; /* not needed for anything else yet */
     const uint8_t *p, *end, *entries;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
@@ -5497,14 +6190,14 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
         const size_t n = (size_t)lmc__min64(c->max_jobs, blocks_end - first), in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t i;
-        c->in.size = 0;
-        LMC__TRY(lmc__reserve(&c->in, in_size));
-        LMC__TRY(lmc__read_at(r, block_at[first], c->in.data, in_size));
+        c->in[0].size = 0;
+        LMC__TRY(lmc__reserve(&c->in[0], in_size));
+        LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
             lmc__job *job = &c->wave.jobs[i];
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
-            job->src = c->in.data + (size_t)(block_at[block] - block_at[first]);
+            job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
             LMC__TRY(lmc__read_block_info(c->wave.k, job->src, encoded_size, job->position, &job->info));
@@ -5512,6 +6205,8 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
+            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size ? job->src + encoded_size : NULL;
+            job->ahead.size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
         LMC__TRY(lmc__wave_status(&c->wave, n));
@@ -5578,10 +6273,12 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
         const uint64_t *block_at = lmc__block_at(r) + run->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
         const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t covered = lmc__min64((last + 1) * run->block_size, run->size) - first * run->block_size;
-        const uint64_t blocks = block_at[last + 1] - block_at[first];
-        /* blocks that lie wholly inside count wholly; the rest in proportion; a fraction of a byte is lost */
-        encoded += n == covered ? blocks : (uint64_t)((double)blocks * ((double)n / (double)covered));
+        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
+        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
+        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
+        encoded += block_at[last + 1] - block_at[first];
+        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
+        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }

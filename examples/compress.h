@@ -20,10 +20,11 @@ struct source {
     uint64_t size;            /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
     int promised;             /* the size is what a header in the pipe said */
     unsigned char *head;      /* the beginning, already read */
-    size_t head_size;
+    size_t head_size, head_taken;
     int head_ended;           /* and there is no more */
     struct container container;
-    struct queue queue;       /* for the rest */
+    uint64_t taken;           /* bytes handed over by read_stream */
+    int error;                /* errno of read_stream */
 };
 
 /* path "-": standard input. */
@@ -33,7 +34,6 @@ static int open_source(struct source *s, const char *path)
     s->name = is_dash(path) ? "(standard input)" : path;
     s->size = LMC_UNKNOWN_SIZE;
     s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    queue_open(&s->queue, s->fd);
     if (s->fd < 0)
         return fail_errno(s->name, errno, "cannot open it");
     if (fstat(s->fd, &s->st) != 0)
@@ -47,7 +47,6 @@ static int open_source(struct source *s, const char *path)
 
 static void close_source(struct source *s)
 {
-    queue_close(&s->queue, 1);
     if (s->fd > STDIN_FILENO)
         close(s->fd);
     free(s->head);
@@ -142,45 +141,54 @@ static int identify_source(struct source *s, const struct options *o)
 
 static int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {
-    return status == LMC_ERR_WRITE ? fail_output(out, out->queue.error) : fail_status(name, status);
+    return status == LMC_ERR_WRITE ? fail_output(out, out->outlet.error) : fail_status(name, status);
 }
 
-static int feed_bytes(struct source *s, const unsigned char *data, size_t size, uint64_t *left, lmc_writer *writer,
-                      const struct output *out)
+/* As lmc_stream asks; user: a source. */
+static int read_stream(void *user, void *dst, size_t size, size_t *got)
 {
-    enum lmc_status status;
-    if (s->size != LMC_UNKNOWN_SIZE && size > *left)
-        return s->promised ? fail(CODE_ERROR, s->name, "goes on after the last tensor that its header tells of; save it to a file "
-                                                       "first, or use --opaque")
-                           : fail(CODE_ERROR, s->name, "grew while it was being read; try again when nobody writes to it");
-    status = lmc_write_bytes(writer, data, size);
-    if (status != LMC_OK)
-        return fail_writer(status, out, s->name);
-    *left -= size;
-    progress_add(size);
-    return CODE_OK;
+    struct source *s = (struct source *)user;
+    if (s->head_taken < s->head_size) {
+        *got = s->head_size - s->head_taken < size ? s->head_size - s->head_taken : size;
+        memcpy(dst, s->head + s->head_taken, *got);
+        s->head_taken += *got;
+        if (s->head_taken == s->head_size) {
+            free(s->head);
+            s->head = NULL;
+        }
+    } else if (!s->head_ended) {
+        s->error = read_some(s->fd, dst, size, got);
+    } else {
+        *got = 0;
+    }
+    s->taken += *got;
+    progress_add(*got);
+    return s->error;
 }
 
 /* Hands all bytes of the source to the writer. */
 static int feed_source(struct source *s, lmc_writer *writer, const struct output *out)
 {
-    uint64_t left = s->size;
-    const unsigned char *data;
-    size_t size;
-    int code = feed_bytes(s, s->head, s->head_size, &left, writer, out);
-    free(s->head);
-    s->head = NULL;
-    while (code == CODE_OK && !s->head_ended && (size = queue_peek(&s->queue, &data)) > 0) {
-        code = feed_bytes(s, data, size, &left, writer, out);
-        queue_skip(&s->queue, size);
-    }
-    if (code != CODE_OK)
-        return code;
-    if (s->queue.error)
-        return fail_errno(s->name, s->queue.error, "cannot read it");
-    if (s->size != LMC_UNKNOWN_SIZE && left != 0)
+    enum lmc_status status;
+    lmc_stream stream;
+    char byte;
+    size_t more = 0;
+    stream.read = read_stream;
+    stream.user = s;
+    status = lmc_write_stream(writer, &stream);
+    if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
+        read_stream(s, &byte, 1, &more);
+    if (status != LMC_OK && status != LMC_ERR_READ)
+        return fail_writer(status, out, s->name);
+    if (s->error)
+        return fail_errno(s->name, s->error, "cannot read it");
+    if (more)
+        return s->promised ? fail(CODE_ERROR, s->name, "goes on after the last tensor that its header tells of; save it to a file "
+                                                       "first, or use --opaque")
+                           : fail(CODE_ERROR, s->name, "grew while it was being read; try again when nobody writes to it");
+    if (s->size != LMC_UNKNOWN_SIZE && s->taken != s->size)
         return s->promised ? fail(CODE_ERROR, s->name, "ends %llu bytes before the last tensor that its header tells of",
-                                  (unsigned long long)left)
+                                  (unsigned long long)(s->size - s->taken))
                            : fail(CODE_ERROR, s->name, "shrank while it was being read; try again when nobody writes to it");
     if (S_ISREG(s->st.st_mode)) {
         struct stat st;
@@ -291,8 +299,6 @@ static int compare_end(void *user, const lmc_file *file, size_t number)
     c->path = NULL;
     return 0;
 }
-
-static int read_stream(void *user, void *dst, size_t size, size_t *got);
 
 /* Restores the snapshot at path and compares it with the files at root. */
 static int verify_snapshot(const char *path, const char *root, const struct options *o, size_t *n_files)
@@ -430,7 +436,7 @@ static int compress_source(struct source *s, const char *snapshot, const struct 
     code = complete_snapshot(code, writer, &out, &attributes);
     progress_clear();
     if (code == CODE_OK)
-        say_sizes(o, s->name, progress.done, out.written, progress.done, start);
+        say_sizes(o, s->name, progress.done, out.outlet.size, progress.done, start);
     return code;
 }
 
@@ -535,7 +541,7 @@ static int write_tree(const struct listing *l, const char *root, const char *sna
     code = complete_snapshot(code, writer, &out, &attributes);
     progress_clear();
     if (code == CODE_OK)
-        say_sizes(o, root, progress.done, out.written, progress.done, start);
+        say_sizes(o, root, progress.done, out.outlet.size, progress.done, start);
     return code;
 }
 

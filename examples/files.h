@@ -245,8 +245,7 @@ struct output {
     int fd;
     int force;
     int open;
-    uint64_t written;
-    struct queue queue;
+    struct outlet outlet;
 };
 
 static const char *output_name(const struct output *out)
@@ -317,7 +316,7 @@ static int open_output(struct output *out, const char *path, const struct stat *
         }
     }
     if (code == CODE_OK) {
-        queue_open(&out->queue, out->fd);
+        out->outlet.fd = out->fd;
         out->open = 1;
     } else {
         free(out->path);
@@ -333,9 +332,7 @@ static int fail_output(const struct output *out, int error)
 /* As lmc_sink asks; fail_output() reports it. */
 static int write_output(void *user, const void *data, size_t size)
 {
-    struct output *out = (struct output *)user;
-    out->written += size;
-    return queue_append(&out->queue, data, size);
+    return outlet_write(&((struct output *)user)->outlet, data, size);
 }
 
 /* Gives up; nothing stays behind. */
@@ -343,7 +340,6 @@ static void discard_output(struct output *out)
 {
     if (!out->open)
         return;
-    queue_close(&out->queue, 1);
     if (out->path)
         close(out->fd);
     if (out->temporary)
@@ -391,7 +387,7 @@ static int publish_output(struct output *out)
 /* Completes the output, on the disk, with attributes, under its name; or discards it and reports. */
 static int commit_output(struct output *out, const struct attributes *attributes)
 {
-    int error = queue_flush(&out->queue), code;
+    int error = outlet_finish(&out->outlet), code;
     if (!error && out->temporary) {
         error = set_attributes(out->fd, attributes);
         if (!error && fsync(out->fd) != 0)
@@ -400,7 +396,6 @@ static int commit_output(struct output *out, const struct attributes *attributes
             error = publish_output(out);
     }
     if (!error) {
-        queue_close(&out->queue, 0);
         out->open = 0;
         if (out->path && close(out->fd) != 0)
             error = errno;

@@ -660,7 +660,7 @@ static int cat_tensor(const char *path, const char *name, const struct options *
             discard_output(&out);
     }
     if (code == CODE_OK && o->verbosity >= 2)
-        say(a.name, "%llu bytes out of %llu reads of %llu bytes, %.1f ms", (unsigned long long)out.written,
+        say(a.name, "%llu bytes out of %llu reads of %llu bytes, %.1f ms", (unsigned long long)out.outlet.size,
             (unsigned long long)a.n_reads, (unsigned long long)a.n_bytes, (now() - start) * 1e3);
     close_archive(&a);
     return code;

@@ -7,6 +7,7 @@
 #define LMC_REPORT_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +30,9 @@ static struct progress {
     double start, drawn;
 } progress;
 
+/* What appears on standard error: reading and writing may both have something to say. */
+static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static double now(void)
 {
     struct timespec t;
@@ -36,11 +40,19 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void progress_clear(void)
+/* Called with the lock held. */
+static void clear_line(void)
 {
     if (progress.shown)
         fputs("\r\033[K", stderr);
     progress.shown = 0;
+}
+
+static void progress_clear(void)
+{
+    pthread_mutex_lock(&report_lock);
+    clear_line();
+    pthread_mutex_unlock(&report_lock);
 }
 
 /* Names come from files: no control character of theirs reaches the terminal. */
@@ -60,12 +72,14 @@ static void say_list(const char *name, const char *format, va_list list)
     size_t size = strlen(name) + sizeof text + 16;
     vsnprintf(text, sizeof text, format, list);
     line = (char *)malloc(size);
-    progress_clear();
+    pthread_mutex_lock(&report_lock);
+    clear_line();
     if (line) { /* one write, so that the lines of several processes do not mix */
         snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
         make_printable(line);
         fprintf(stderr, "%s\n", line);
     }
+    pthread_mutex_unlock(&report_lock);
     free(line);
 }
 
@@ -219,10 +233,12 @@ static void progress_draw(double time)
     memcpy(line, progress.name, name);
     memcpy(line + name, rest, size + 1);
     make_printable(line);
+    pthread_mutex_lock(&report_lock);
     fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
-    free(line);
     progress.shown = 1;
+    pthread_mutex_unlock(&report_lock);
+    free(line);
     progress.drawn = time;
 }
 

@@ -6,25 +6,6 @@
 
 #include "compress.h"
 
-/* As lmc_stream asks; user: a source. */
-static int read_stream(void *user, void *dst, size_t size, size_t *got)
-{
-    struct source *s = (struct source *)user;
-    const unsigned char *data;
-    size_t part = queue_peek(&s->queue, &data);
-    if (part == 0) {
-        *got = 0;
-        return s->queue.error != 0;
-    }
-    if (part > size)
-        part = size;
-    memcpy(dst, data, part);
-    queue_skip(&s->queue, part);
-    progress_add(part);
-    *got = part;
-    return 0;
-}
-
 /* A directory gets its mode and time when everything in it is there. */
 struct directory {
     char *path;
@@ -51,8 +32,7 @@ struct restore {
     struct listing replaced; /* with -f: what was at the target; empty: nothing */
     int is_empty;          /* the root itself is all there is */
     char *path;            /* of the file in work */
-    int fd;
-    struct queue queue;
+    struct outlet outlet;  /* fd -1: closed */
     struct directory *directories;
     size_t n_directories, room_for_directories;
     struct record *records;
@@ -130,17 +110,13 @@ static int begin_tree_file(struct restore *r, const lmc_file *file)
         if (mkdir(r->path, 0777) != 0 && errno != EEXIST) /* what is in it may have come before it */
             error = errno;
     } else if (!error) {
-        r->fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        error = r->fd < 0 ? errno : 0;
+        r->outlet.fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        error = r->outlet.fd < 0 ? errno : 0;
+        r->outlet.size = 0;
+        r->outlet.sparse = 1;
     }
     pthread_mutex_unlock(&temporary.lock);
-    if (error)
-        return fail_errno(file->path, error, "cannot create it");
-    if (r->fd >= 0) {
-        queue_open(&r->queue, r->fd);
-        r->queue.sparse = 1;
-    }
-    return CODE_OK;
+    return error ? fail_errno(file->path, error, "cannot create it") : CODE_OK;
 }
 
 static void add_directory_record(struct restore *r, const lmc_file *file)
@@ -162,19 +138,18 @@ static int end_tree_file(struct restore *r, const lmc_file *file)
 {
     struct attributes a = attributes_of_file(file);
     int error = 0;
-    if (r->fd < 0) {
+    if (r->outlet.fd < 0) {
         add_directory_record(r, file);
     } else {
-        error = queue_flush(&r->queue);
-        queue_close(&r->queue, 0);
+        error = outlet_finish(&r->outlet);
         if (!error)
-            error = set_attributes(r->fd, &a);
-        if (!error && fsync(r->fd) != 0 && errno != EINVAL)
+            error = set_attributes(r->outlet.fd, &a);
+        if (!error && fsync(r->outlet.fd) != 0 && errno != EINVAL)
             error = errno;
-        if (close(r->fd) != 0 && !error)
+        if (close(r->outlet.fd) != 0 && !error)
             error = errno;
     }
-    r->fd = -1;
+    r->outlet.fd = -1;
     free(r->path);
     r->path = NULL;
     return error ? fail_errno(file->path, error, "cannot write it") : CODE_OK;
@@ -351,7 +326,7 @@ static int restore_begin(void *user, const lmc_file *file, size_t number)
         r->is_tree = *file->path != 0 || r->is_empty;
         code = r->is_tree ? begin_tree(r) : open_output(&r->out, r->target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
-        r->out.queue.sparse = r->started && r->out.temporary;
+        r->out.outlet.sparse = r->started && r->out.temporary;
     }
     if (code == CODE_OK && r->is_tree)
         code = begin_tree_file(r, file);
@@ -367,7 +342,7 @@ static int restore_bytes(void *user, const void *data, size_t size)
         error = write_output(&r->out, data, size);
         return error ? stop_restore(r, fail_output(&r->out, error)) : 0;
     }
-    error = queue_append(&r->queue, data, size);
+    error = outlet_write(&r->outlet, data, size);
     return error ? stop_restore(r, fail_errno(r->path + strlen(r->root) + 1, error, "cannot write it")) : 0;
 }
 
@@ -399,6 +374,8 @@ static int restore_end(void *user, const lmc_file *file, size_t number)
 }
 
 /* -- --rm: the snapshot goes when the restored files were read again -- */
+
+#define BUFFER_SIZE ((size_t)4 << 20)
 
 static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
 {
@@ -491,17 +468,15 @@ static int run_restore(struct restore *r, struct source *s)
     status = lmc_restore_snapshot(&stream, &options, NULL);
     if (r->code != CODE_OK)
         return r->code;
-    if (s->queue.error)
-        return fail_errno(s->name, s->queue.error, "cannot read it");
+    if (s->error)
+        return fail_errno(s->name, s->error, "cannot read it");
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
 static int finish_restore(struct restore *r, int code)
 {
-    if (r->fd >= 0) { /* stopped within a file of a tree */
-        queue_close(&r->queue, 1);
-        close(r->fd);
-    }
+    if (r->outlet.fd >= 0) /* stopped within a file of a tree */
+        close(r->outlet.fd);
     free(r->path);
     if (!r->started)
         return code;
@@ -524,7 +499,6 @@ static int open_snapshot_source(struct source *s, const char *path, const struct
     if (is_dash(path) && isatty(STDIN_FILENO) && !o->force) {
         memset(s, 0, sizeof *s);
         s->fd = -1;
-        queue_open(&s->queue, s->fd);
         return fail(CODE_ERROR, NULL, "standard input is a terminal; name a file, or see 'lmc help'");
     }
     code = open_source(s, path);
@@ -542,7 +516,7 @@ static int restore_file(const char *path, const struct options *o)
     memset(&r, 0, sizeof r);
     r.o = o;
     r.input = path;
-    r.fd = -1;
+    r.outlet.fd = -1;
     code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK)
         r.target = name_target(path, o, &code);
@@ -603,8 +577,8 @@ static int test_file(const char *path, const struct options *o)
         progress_start(s.name, s.size);
         status = lmc_restore_snapshot(&stream, &options, NULL);
         progress_clear();
-        if (s.queue.error)
-            code = fail_errno(s.name, s.queue.error, "cannot read it");
+        if (s.error)
+            code = fail_errno(s.name, s.error, "cannot read it");
         else if (status != LMC_OK)
             code = fail_status(s.name, status);
     }

@@ -71,7 +71,7 @@ static inline lmc_parallel t_parallel(unsigned *n_workers)
 /* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together) fails -- */
 
 typedef struct t_calls {
-    long calls, fail_at;
+    long calls, fail_at;    /* with a pool, reading and writing are counted at the same time */
     enum lmc_status expect; /* after the failing call: what the library should return */
 } t_calls;
 
@@ -85,9 +85,14 @@ typedef struct t_memory {
 
 static inline int t_fails(t_calls *calls, enum lmc_status expect)
 {
-    if (calls == NULL || calls->calls++ != calls->fail_at) return 0;
-    calls->expect = expect;
-    return 1;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int fails;
+    if (calls == NULL) return 0;
+    pthread_mutex_lock(&lock);
+    fails = calls->calls++ == calls->fail_at;
+    if (fails) calls->expect = expect;
+    pthread_mutex_unlock(&lock);
+    return fails;
 }
 
 static inline int t_append(void *user, const void *data, size_t size)
@@ -171,6 +176,41 @@ static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned 
     return tensor;
 }
 
+/* As the size of pieces: by lmc_write_stream, after a beginning and before an end by lmc_write_bytes. */
+#define T_STREAM ((size_t)-1)
+
+/* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not keep the pointer. */
+static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f, size_t *at, size_t n)
+{
+    uint8_t *copy = (uint8_t *)t_copy(f->data + *at, n);
+    enum lmc_status status = lmc_write_bytes(writer, copy, n);
+    free(copy);
+    *at += n;
+    return status;
+}
+
+static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file *f, t_calls *calls)
+{
+    size_t at = 0;
+    enum lmc_status status = t_write_piece(writer, f, &at, f->size / 8);
+    lmc_stream stream;
+    t_memory memory;
+    if (status != LMC_OK) return status;
+    memset(&memory, 0, sizeof memory);
+    memory.data = (uint8_t *)t_copy(f->data + at, f->size - f->size / 16 - at);
+    memory.size = f->size - f->size / 16 - at;
+    memory.piece = 77777;
+    memory.calls = calls;
+    stream.read = t_read;
+    stream.user = &memory;
+    status = lmc_write_stream(writer, &stream);
+    free(memory.data);
+    if (status != LMC_OK) return status;
+    CHECK(memory.at == memory.size);
+    at += memory.size;
+    return t_write_piece(writer, f, &at, f->size - at);
+}
+
 /* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
 static inline enum lmc_status t_write_model(const t_model *model, t_memory *out, const lmc_writer_options *options, size_t piece,
                                             uint8_t identity[LMC_IDENTITY_SIZE])
@@ -178,21 +218,16 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     lmc_writer *writer = NULL;
     lmc_sink sink;
     enum lmc_status status;
-    size_t i, at, n;
+    size_t i, at;
     sink.write = t_append;
     sink.user = out;
     status = lmc_open_writer(&writer, &sink, options);
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
         status = lmc_begin_file(writer, &f->file, f->default_dtype);
-        for (at = 0; status == LMC_OK && at < f->size; at += n) {
-            /* from a copy that is gone at once: the writer must not keep the pointer */
-            uint8_t *copy;
-            n = piece && piece < f->size - at ? piece : f->size - at;
-            copy = (uint8_t *)t_copy(f->data + at, n);
-            status = lmc_write_bytes(writer, copy, n);
-            free(copy);
-        }
+        if (status == LMC_OK && piece == T_STREAM) status = t_write_by_stream(writer, f, out->calls);
+        else for (at = 0; status == LMC_OK && at < f->size;)
+            status = t_write_piece(writer, f, &at, piece && piece < f->size - at ? piece : f->size - at);
         if (status == LMC_OK) status = lmc_end_file(writer);
     }
     for (i = 0; status == LMC_OK && i < model->n_metadata; i++)

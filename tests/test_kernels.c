@@ -47,6 +47,7 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 uint32_t counts[8][256], expected[8][256];
                 lmc__planes planes;
                 lmc__const_planes back;
+                lmc__ahead ahead;
                 int ok = 1;
                 fill(src, n * width, seed, 256);
                 memset(counts, 0, sizeof counts);
@@ -69,11 +70,97 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 for (p = 0; p < width; p++) ok &= rows[p][MAX_N] == 0xEE && (n == MAX_N || rows[p][MAX_N - n - 1] == 0xEE);
                 t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate, (unsigned long)n);
                 CHECK(ok);
-                k->join(dst, &back, n, width, rotate);
+                ahead.data = n & 1 ? src : NULL;
+                ahead.size = n & 1 ? n : 0;
+                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) == lmc__crc32c_scalar(0, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
-                k->count_values(counts, src, n, width, rotate);
+                for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
                 CHECK(memcmp(counts, expected, sizeof counts) == 0);
             }
+}
+
+/* A split whose plane `plane` goes to a root, and back, against the separate kernels of the scalar tier. */
+static void test_roots(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t counts[] = {1, 7, 8, 63, 64, 65, 127, 128, 200, 1024, 4095, 4096, 4097, 9000};
+    static uint8_t rows[8][9000 + LMC__PAD], expected[8][9000 + LMC__PAD], mask[2][9000 / 8 + 1], lists[2][2][9000 + LMC__PAD], joined[8 * 9000 + 128];
+    unsigned width, plane, p, side;
+    int rotate;
+    size_t c, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (rotate = 0; rotate < 2; rotate++)
+            for (c = 0; c < sizeof counts / sizeof *counts; c++)
+                for (plane = 0; plane < width; plane++)
+                    for (side = 0; side < 4; side++) {
+                        const size_t n = counts[c];
+                        uint8_t *src = t_tail(&guard_a, n * width), table[256], back[256], *dst;
+                        lmc__planes planes;
+                        lmc__const_planes joins;
+                        lmc__parted parted;
+                        lmc__merged merged;
+                        lmc__ahead ahead = {NULL, 0};
+                        size_t n_right, shift = (size_t)t_below(seed, 64);
+                        fill(src, n * width, seed, 256);
+                        for (i = 0; i < 256; i++) table[i] = (uint8_t)i;
+                        for (i = 255; i > 0; i--) {
+                            const size_t j = (size_t)t_below(seed, (unsigned)i + 1);
+                            const uint8_t t = table[i];
+                            table[i] = table[j];
+                            table[j] = t;
+                        }
+                        for (i = 0; i < 256; i++) back[table[i]] = (uint8_t)i;
+                        /* what it means */
+                        for (p = 0; p < width; p++) planes.row[p] = expected[p];
+                        lmc__split_scalar(&planes, src, n, width, rotate);
+                        memset(mask, 0, sizeof mask);
+                        parted.split = 1 + (unsigned)t_below(seed, 255);
+                        lmc__map_scalar(rows[0], expected[plane], n, table);
+                        n_right = lmc__partition_scalar(mask[0], lists[0][0], lists[0][1], rows[0], n, parted.split);
+                        /* the kernel; the left list in the plane's row, as the codec has it */
+                        for (p = 0; p < width; p++) planes.row[p] = p == plane ? lists[1][0] : t_tail(&guard_b, 8 * 9100) + 9100 * p;
+                        if (plane != 0) planes.row[0] = t_tail(&guard_c, n); /* exactly n bytes */
+                        parted.plane = plane;
+                        parted.table = table;
+                        parted.mask = mask[1];
+                        parted.left = side & 1 ? lists[1][0] : NULL;
+                        parted.right = side & 2 ? lists[1][1] : NULL;
+                        t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u", lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane, side);
+                        CHECK(k->split_root(&planes, &parted, src, n, width, rotate) == lmc__crc32c_scalar(0, src, n * width));
+                        CHECK(parted.n_right == n_right && memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
+                        CHECK(!parted.left || memcmp(lists[0][0], lists[1][0], n - n_right) == 0);
+                        CHECK(!parted.right || memcmp(lists[0][1], lists[1][1], n_right) == 0);
+                        for (p = 0; p < width; p++) CHECK(p == plane || memcmp(planes.row[p], expected[p], n) == 0);
+                        /* and back: lists, or a constant for one side or both */
+                        lmc__map_scalar(lists[0][0], lists[0][0], n - n_right, back);
+                        lmc__map_scalar(lists[0][1], lists[0][1], n_right, back);
+                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : planes.row[p];
+                        merged.plane = plane;
+                        merged.row = rows[1];
+                        merged.mask = mask[0];
+                        merged.left.list = side & 1 ? lists[0][0] : NULL;
+                        merged.right.list = side & 2 ? lists[0][1] : NULL;
+                        merged.left.value = 17;
+                        merged.right.value = 34;
+                        lmc__merge_scalar(expected[plane], mask[0], n, merged.left, merged.right);
+                        for (p = 0; p < width; p++) planes.row[p] = expected[p];
+                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : expected[p];
+                        memset(joined, 0xEE, sizeof joined);
+                        dst = joined + 64 + shift;
+                        if (t_below(seed, 2)) {
+                            ahead.data = src;
+                            ahead.size = n * width;
+                        }
+                        {
+                            const uint32_t crc = k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
+                            uint8_t *again = t_tail(&guard_b, n * width);
+                            lmc__const_planes plain;
+                            for (p = 0; p < width; p++) plain.row[p] = expected[p];
+                            lmc__join_scalar(again, &plain, n, width, rotate);
+                            LMC__FENCE_STREAMS();
+                            CHECK(memcmp(dst, again, n * width) == 0 && crc == lmc__crc32c_scalar(0, again, n * width));
+                            CHECK(dst[-1] == 0xEE && dst[n * width] == 0xEE);
+                        }
+                    }
 }
 
 /* Lists: LMC__PAD bytes of slack, then the guard. */
@@ -158,6 +245,50 @@ static void test_trees(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
+/* Symbols that are still to be merged, and such as are there, joined with what was packed. */
+static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t *high, const uint8_t *low, const uint8_t *symbols,
+                            const uint8_t *packed, size_t n, const lmc__joint *joint)
+{
+    static uint8_t rows[6][MAX_N + LMC__PAD], list[MAX_N + LMC__PAD], left[MAX_N + LMC__PAD], right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
+    static uint8_t strips[2][MAX_N + LMC__PAD];
+    static uint8_t dst[8 * MAX_N], expected[8 * MAX_N];
+    const lmc__ahead ahead = {n & 1 ? packed : NULL, n & 1 ? joint->packed_size : 0};
+    uint8_t mask[MAX_N / 8 + 16];
+    lmc__joint with = *joint;
+    lmc__merged root;
+    unsigned width, p;
+    int merges;
+    for (width = 2; width <= 8; width *= 2)
+        for (merges = 0; merges < 2; merges++) {
+            lmc__const_planes plain, rest;
+            uint32_t crc;
+            for (p = 0; p + 2 < width; p++) {
+                fill(rows[p], n, seed, 256);
+                plain.row[p] = rest.row[p] = rows[p];
+            }
+            plain.row[width - 2] = low;
+            plain.row[width - 1] = high;
+            lmc__join_scalar(expected, &plain, n, width, 1);
+            memcpy(list, symbols, n);
+            k->partition(mask, left, right, list, n, 128);
+            root.plane = width - 1;
+            root.row = row;
+            root.mask = mask;
+            root.left.list = left;
+            root.right.list = right;
+            root.left.value = root.right.value = 0;
+            rest.row[width - 2] = row;
+            rest.row[width - 1] = merges ? row : symbols;
+            with.packed = packed;
+            with.high = strips[0];
+            with.low = strips[1];
+            memset(dst, 0, n * width);
+            crc = k->join_root(dst, &rest, merges ? &root : NULL, &with, n, width, 1, ahead);
+            LMC__FENCE_STREAMS();
+            CHECK(memcmp(dst, expected, n * width) == 0 && crc == lmc__crc32c_scalar(0, expected, n * width));
+        }
+}
+
 /* All counts; random windows of wide symbols; unfolded in pieces of any size. */
 static void test_joint(const lmc__kernels *k, uint64_t *seed)
 {
@@ -201,6 +332,7 @@ static void test_joint(const lmc__kernels *k, uint64_t *seed)
                 i += m;
             }
             CHECK(memcmp(high_back, high, n) == 0 && memcmp(low_back, low, n) == 0);
+            test_joint_join(k, seed, high, low, symbols, exact, n, &joint);
         }
 }
 
@@ -224,8 +356,8 @@ int main(int argc, char **argv)
     int tier;
     t_begin(argc, argv);
     guard_a = t_new_guard(140000);
-    guard_b = t_new_guard(2 * (MAX_N + LMC__PAD) * 8);
-    guard_c = t_new_guard(MAX_N * 8);
+    guard_b = t_new_guard(8 * 9100);
+    guard_c = t_new_guard(9000);
     for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
         if (k == NULL) {
@@ -235,6 +367,7 @@ int main(int argc, char **argv)
         CHECK((int)k->tier == tier);
         test_crc(k, &seed);
         test_split(k, &seed);
+        test_roots(k, &seed);
         test_trees(k, &seed);
         test_constant(k, &seed);
         test_joint(k, &seed);

@@ -182,7 +182,7 @@ static void check_reader(const t_model *model, t_memory *in)
 /* Write in many ways: the same bytes; restore and read in many ways: the same model. */
 static void check_model(const t_model *model, unsigned log2_block, const char *name)
 {
-    static const size_t pieces[] = {0, 1, 7, 4097, 100001};
+    static const size_t pieces[] = {0, 1, 7, 4097, 100001, T_STREAM};
     static const unsigned workers[] = {0, 1, 2, 5}; /* 0: no lmc_parallel */
     t_memory first, out;
     uint8_t id[32], id2[32];
@@ -190,13 +190,13 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
     t_heap heap;
     for (i = 0; i < model->n_files; i++) total += model->files[i].size;
     memset(&first, 0, sizeof first);
-    for (i = 0; i < 5; i++)
+    for (i = 0; i < 6; i++)
         for (k = 0; k < 4; k++) {
             unsigned n = workers[k];
             lmc_parallel parallel = t_parallel(&n);
             lmc_writer_options options;
             if (pieces[i] == 1 && total > 300000) continue;
-            if (i != 0 && k == 1) continue;
+            if (i != 0 && i != 5 && k == 1) continue;
             if (t_quick && (i + k) % 3 != 0) continue;
             t_note("%s: write, log2_block %u, pieces of %lu, %u workers", name, log2_block, (unsigned long)pieces[i], n);
             memset(&heap, 0, sizeof heap);
@@ -363,8 +363,9 @@ static void test_faults(void)
     everything(&model, 600);
     memset(&good, 0, sizeof good);
     CHECK_STATUS(t_write_model(&model, &good, NULL, 0, NULL), LMC_OK);
-    for (mode = 0; mode < 12; mode++) {
-        int what = mode % 3, threads = mode / 3 % 2, memory = mode / 6; /* write, restore, read; serial, threads; calls, allocations */
+    for (mode = 0; mode < 16; mode++) {
+        /* write, restore, read, write by stream; serial, threads; calls, allocations */
+        int what = mode % 4, threads = mode / 4 % 2, memory = mode / 8;
         long k, step = t_quick ? 7 : 1;
         for (k = 0; ; k += step) {
             lmc_writer_options write_options;
@@ -382,12 +383,12 @@ static void test_faults(void)
             write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
             write_options.log2_block = 14;
             if (threads) write_options.parallel = restore_options.parallel = read_options.parallel = &parallel;
-            t_note("%s, %s, %s %ld fails", what == 0 ? "write" : what == 1 ? "restore" : "read", threads ? "threads" : "serial",
+            t_note("%s, %s, %s %ld fails", what == 0 ? "write" : what == 1 ? "restore" : what == 2 ? "read" : "stream", threads ? "threads" : "serial",
                    memory ? "allocation" : "callback", k);
-            if (what == 0) {
+            if (what == 0 || what == 3) {
                 memset(&out, 0, sizeof out);
                 out.calls = &calls;
-                status = t_write_model(&model, &out, &write_options, 1000, NULL);
+                status = t_write_model(&model, &out, &write_options, what ? T_STREAM : 1000, NULL);
                 free(out.data);
             } else {
                 good.calls = &calls;
@@ -501,7 +502,7 @@ static void test_memory_callbacks(void)
 static void test_memory(void)
 {
     static t_model model;
-    size_t peaks[3][2], k, size = (size_t)(t_quick ? 2 : 6) << 20;
+    size_t peaks[4][2], k, size = (size_t)(t_quick ? 2 : 6) << 20;
     for (k = 0; k < 2; k++) {
         size_t n = k ? 8 * size : size;
         lmc_writer_options write_options;
@@ -537,12 +538,16 @@ static void test_memory(void)
         CHECK(memcmp(byte, model.files[0].data + n / 2, 16) == 0 && out.reads <= 2);
         lmc_free_reader(reader);
         peaks[2][k] = heap.peak;
+        heap.peak = 0;
+        out.size = 0;
+        CHECK_STATUS(t_write_model(&model, &out, &write_options, T_STREAM, NULL), LMC_OK);
+        peaks[3][k] = heap.peak;
         CHECK(heap.live == 0);
         free(out.data);
         free_model(&model);
     }
-    for (k = 0; k < 3; k++) {
-        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : "reader", (unsigned long)peaks[k][0],
+    for (k = 0; k < 4; k++) {
+        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : k == 2 ? "reader" : "stream", (unsigned long)peaks[k][0],
                (unsigned long)peaks[k][1]);
         CHECK(peaks[k][0] > 0 && peaks[k][0] < ((size_t)6 << 20));
         CHECK(peaks[k][1] < peaks[k][0] + 7 * (size >> 17) * 64 + 4096);
@@ -656,8 +661,15 @@ static void test_order(void)
     lmc_writer *writer;
     lmc_writer_options options;
     lmc_file file, other;
-    uint8_t id[32];
+    lmc_stream stream;
+    t_memory in;
+    uint8_t id[32], text[] = "0123456789abc";
     int step;
+    memset(&in, 0, sizeof in);
+    in.data = text;
+    in.size = 13;
+    stream.read = t_read;
+    stream.user = &in;
     memset(&file, 0, sizeof file);
     file.path = "f";
     file.size = 10;
@@ -665,7 +677,7 @@ static void test_order(void)
     other.path = "g";
     sink.write = t_append;
     sink.user = &out;
-    for (step = 0; step < 17; step++) {
+    for (step = 0; step < 20; step++) {
         enum lmc_status status = LMC_OK;
         memset(&out, 0, sizeof out);
         writer = NULL;
@@ -680,6 +692,23 @@ static void test_order(void)
         case 5: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, "0123456789A", 11); break;
         case 6: lmc_begin_file(writer, &file, LMC_AUTO); lmc_write_bytes(writer, "012345678", 9); status = lmc_end_file(writer); break;
         case 7: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, NULL, 1); break;
+        case 17: status = lmc_write_stream(writer, &stream); break;
+        case 18: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_stream(writer, NULL); break;
+        case 19: /* a file takes its bytes from the stream and no more */
+            file.size = other.size = 10;
+            other.path = "g";
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK(in.at == 10);
+            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK(in.at == 10);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK(in.at == 13); /* that was all */
+            status = lmc_end_file(writer);
+            file.size = other.size = 0;
+            break;
         case 8: status = lmc_add_metadata(writer, "", "v", 1); break;
         case 9: status = lmc_add_metadata(writer, NULL, "v", 1); break;
         case 10: /* the same key twice: found when it is added, or at the end */
