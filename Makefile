@@ -2,9 +2,9 @@
 #   make              build/lmc, the command (needs a C compiler and jansson)
 #   make demo         install what is missing, then compress, list, verify and restore a sample
 #   make test         install what is missing, then run the tests
-#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64
+#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, and wasm32 in Node
 #   make test-long    large files and many random damages; takes its time
-#   make bench        measure, and write bench/REPORT.md
+#   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
 #   make clean
 
@@ -12,7 +12,7 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
-CROSS = s390x aarch64 arm riscv64
+CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde
 SUITES = kernels block tensor snapshot corrupt
 
 all: build/lmc
@@ -23,9 +23,16 @@ build/lmc: examples/lmc.c $(wildcard examples/*.h) lmc.h
 	    { echo "jansson.h is missing: apt-get install libjansson-dev (Debian, Ubuntu), jansson-devel (Fedora), jansson (Homebrew)"; exit 1; }
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) examples/lmc.c -o $@ $(LDFLAGS) -ljansson -pthread
 
+build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
+
 build/bench: bench/bench.c tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/bench.c -o $@ $(LDFLAGS) -lm
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
+
+# Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked into a shared object only if bound there.
+build/peers.so: bench/peers.c tests/t_data.h lmc.h
+	@mkdir -p build
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic -l:libzstd.a -llz4 -lm
 
 # Steps that install come first, so these targets build in a make of their own.
 demo:
@@ -58,6 +65,7 @@ test-long:
 bench:
 	tests/install bench
 	$(MAKE) build/lmc build/bench
+	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 
 install: build/lmc

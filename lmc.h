@@ -403,7 +403,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_get_tier(void);
-/* Use no better tier than this one (for tests and measurements); thread-safe; affects calls that start later. */
+/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests and measurements); the last one
+ * lifts the limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -476,8 +477,10 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-#if defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON)
-#define LMC__SIMDE LMC__LITTLE_ENDIAN
+/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte order reverses what the text reads as wider
+ * elements; not on riscv64, for which SIMDe 0.7 has nothing: on both, partition and merge take two to six times the instructions. */
+#if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
+#define LMC__SIMDE 1
 #else
 #define LMC__SIMDE 0
 #endif
@@ -488,6 +491,25 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#if defined(__wasm_simd128__) /* SIMDe 0.7 does these byte by byte */
+#include <wasm_simd128.h>
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b) { return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F))); }
+LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
+{
+    return _mm256_set_m128i(lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+                            lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+}
+LMC__INLINE int lmc__movemask_wasm(__m256i v)
+{
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) | (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+}
+#undef _mm_shuffle_epi8
+#undef _mm256_shuffle_epi8
+#undef _mm256_movemask_epi8
+#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
+#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
+#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
+#endif
 #define LMC__AVX2
 #define LMC__INLINE2 LMC__INLINE
 #endif
@@ -496,6 +518,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 #include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's arm_acle.h has them for single functions. */
+#if defined(__clang__)
+#define LMC__CRC __attribute__((target("crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#else
+#define LMC__CRC __attribute__((target("+crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
+#endif
 #else
 #define LMC__NEON 0
 #endif
@@ -546,7 +579,7 @@ enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PL
 #define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
 #define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
 #define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 9u         /* spec 8.4 */
+#define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
 #define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
 #define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
@@ -557,15 +590,16 @@ static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 
 /* spec 8.4; python3 spec/frozen_trees.py --c */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
-    {  0,   0,   0,   0,   1,   8,  28, 122,  60,  28,   7,   2,   0,   0,   0}, /*  0 */
-    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  1 */
-    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  2 */
-    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  3 */
-    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  4 */
-    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  5 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  6 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  7 */
-    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  8 */
+    {  0,   0,   0,   0,   0,   0,  32, 160,  64,   0,   0,   0,   0,   0,   0}, /*  0 */
+    {  0,   0,   0,   0,   0,  16,  32,  64, 112,  32,   0,   0,   0,   0,   0}, /*  1 */
+    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  2 */
+    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  3 */
+    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  4 */
+    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  5 */
+    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  6 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  7 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  8 */
+    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  9 */
 };
 
 /* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
@@ -795,6 +829,28 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
     for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
     return ~crc;
 }
+
+#if LMC__NEON
+/* The crc32cx instruction takes one cycle, its result two or three more: three lanes, as above. */
+LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint32_t c0 = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+        uint32_t c1 = 0, c2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
+            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE + i));
+            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE + i));
+        }
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE_SHIFT) ^ c1;
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE_SHIFT) ^ c2;
+    }
+    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    return ~c0;
+}
+#endif
 
 #if LMC__X86
 /* The crc32 instruction has three cycles of latency and one of throughput: three lanes, as above. */
@@ -1105,7 +1161,7 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#if LMC__AVX2_TEXT || LMC__NEON
+#if LMC__X86 || LMC__NEON
 /* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
  * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
  * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
@@ -1219,6 +1275,11 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 }
 #endif
 
+#if LMC__AVX2_TEXT
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+#endif
+
 #if LMC__X86
 /* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of both; and back: their
  * bytes in turn, lower and upper halves. */
@@ -1231,15 +1292,9 @@ static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
 static const uint8_t lmc__shuffles[4][64] = {
     {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
 };
-#endif
 
-#if LMC__AVX2_TEXT
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
-#if LMC__X86
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
-#endif
 
 /* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
@@ -1259,7 +1314,6 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-#if LMC__X86
 LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
 LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
 LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
@@ -1267,7 +1321,6 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
-#endif
 
 /* Each element of a vector rotated by one bit, to the left or to the right. */
 LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
@@ -1283,7 +1336,6 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
     }
 }
-#if LMC__X86
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -1297,15 +1349,12 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
-#endif
 
 LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
 LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
 LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
-#if LMC__X86
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
 LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-#endif
 
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
@@ -1319,9 +1368,6 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
-
-#if LMC__X86
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
@@ -1371,15 +1417,19 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 }
 
 #if LMC__NEON
-/* vld1q_u8_x4, which gcc lacks before 10.3 */
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
+#if defined(__clang__) || __GNUC__ >= 11
+    return vld1q_u8_x4(p);
+#else
     uint8x16x4_t v;
     v.val[0] = vld1q_u8(p);
     v.val[1] = vld1q_u8(p + 16);
     v.val[2] = vld1q_u8(p + 32);
     v.val[3] = vld1q_u8(p + 48);
     return v;
+#endif
 }
 
 /* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range. */
@@ -1532,7 +1582,7 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
     return n_right;
 }
 
-#if LMC__AVX2_TEXT || LMC__NEON
+#if LMC__AVX2_TEXT
 /* lmc__pack_places[m]: the places of the one bits of m, packed; what follows is 0. A byte shuffle by those of ~m and m, side by side, sorts
  * 8 bytes. (pext would do the same with less table, but is microcoded on Zen 1 and 2.)
  * Derivation, python3: sum(i << 8 * j for j, i in enumerate(i for i in range(8) if m >> i & 1)) */
@@ -1605,36 +1655,97 @@ static const uint64_t lmc__pack_places[256] = {
 #endif
 
 #if LMC__NEON
-/* Bit j of the two results: whether byte j, byte 8 + j of v (0 or 0xFF) is set. */
-LMC__INLINE void lmc__collect_neon(uint8x16_t v, unsigned bits[2])
+/* Number of one bits of m below bit i, and what follows from it for the bytes of a shuffle. */
+#define LMC__BELOW_0(m) 0
+#define LMC__BELOW_1(m) ((m) & 1)
+#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
+#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
+#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
+#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
+#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
+#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
+#define LMC__PACK(m, i) ((m) >> i & 1 ? (uint64_t)i << 8 * LMC__BELOW_##i(m) : 0)
+#define LMC__PACK_1(m) \
+    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) | LMC__PACK(m, 6) | LMC__PACK(m, 7))
+#define LMC__SORT_1(m) { LMC__PACK_1(255 - (m)), LMC__PACK_1(m) }
+
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed, the rest 0: a shuffle by them sorts 8 bytes. */
+static const uint64x2_t lmc__sort_places[256] = { LMC__256(LMC__SORT_1) };
+
+/* Bit i of the result: whether byte i of the four vectors (0 or 0xFF each) is set. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t w = vandq_u8(v, weight);
-    bits[0] = vaddv_u8(vget_low_u8(w));
-    bits[1] = vaddv_u8(vget_high_u8(w));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)), cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* The inverse for 16 of the bits: byte k of the result is 0xFF if bit 16 j + k of m is set. */
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t byte = vreinterpretq_u8_u64(vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+}
+
+/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
+LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) return vld1_u8(mask);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask, (n + 7) / 8);
+    return vld1_u8(bits);
+}
+
+/* And how to store them. */
+LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        vst1_u8(mask, m);
+    } else {
+        vst1_u8(bits, m);
+        memcpy(mask, bits, (n + 7) / 8);
+    }
+}
+
+/* Only the first n bits of m. */
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n) { return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1)); }
+
+/* A step of 64 elements, of which n count. Returns the number of ones. */
+LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+                                         int want_left, int want_right)
+{
+    const uint8x16_t s = vdupq_n_u8((uint8_t)split), v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32), vld1q_u8(src + 48)};
+    const uint8x8_t m8 = lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s), vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)), n);
+    const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) * LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+    unsigned j;
+    lmc__store_mask_neon(mask, m8, n);
+    if (!want_left && !want_right) return (size_t)(ones >> 56);
+    LMC__UNROLL for (j = 0; j < 8; j++) {
+        const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
+        const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
+        const uint8x16_t x = vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+        if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
+        if (want_right) vst1_u8(right + before, vget_high_u8(x));
+    }
+    return (size_t)(ones >> 56);
 }
 
 LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
                                             int want_left, int want_right)
 {
-    const uint8x16_t s = vdupq_n_u8((uint8_t)split);
-    size_t i, n_right = 0, n_left = 0;
-    for (i = 0; i + 16 <= n; i += 16) {
-        const uint8x16_t v = vld1q_u8(src + i);
-        unsigned bits[2], j;
-        lmc__collect_neon(vcgeq_u8(v, s), bits);
-        for (j = 0; j < 2; j++) {
-            const unsigned m = bits[j], ones = lmc__ones[m];
-            const uint8x16_t x = j ? vextq_u8(v, v, 8) : v;
-            mask[i / 8 + j] = (uint8_t)m;
-            if (want_left) vst1_u8(left + n_left, vqtbl1_u8(x, vcreate_u8(lmc__pack_places[m ^ 255])));
-            if (want_right) vst1_u8(right + n_right, vqtbl1_u8(x, vcreate_u8(lmc__pack_places[m])));
-            n_right += ones;
-            n_left += 8 - ones;
-        }
+    size_t n_right = 0;
+    for (; n >= 64; n -= 64, src += 64, mask += 8) {
+        const size_t ones = lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
+        if (want_left) left += 64 - ones;
+        if (want_right) right += ones;
+        n_right += ones;
     }
-    if (i < n)
-        n_right += lmc__partition_scalar(mask + i / 8, want_left ? left + n_left : NULL, want_right ? right + n_right : NULL, src + i, n - i, split);
+    if (n != 0) n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
     return n_right;
 }
 
@@ -1756,7 +1867,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits. */
+/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -1766,6 +1877,9 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
     return lmc__load64(bits);
 }
 
+#endif
+
+#if LMC__AVX2_TEXT
 /* lmc__merge_places[m]: for each bit of m, the place its byte comes from: the next of 0, 1, ... for a zero, of 8, 9, ... for a one.
  * Derivation, python3: sum((8 + bin(m & (1 << i) - 1).count("1") if m >> i & 1 else i - bin(m & (1 << i) - 1).count("1")) << 8 * i
  * for i in range(8)) */
@@ -1838,17 +1952,55 @@ static const uint64_t lmc__merge_places[256] = {
 #endif
 
 #if LMC__NEON
+/* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros, 16, 17, ... for ones; high[m] is for
+ * the second byte of a pair whose first one has c ones: |high - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
+#define LMC__PLACE(m, i, left, right, step) ((uint64_t)(((m) >> i & 1 ? right + step * LMC__BELOW_##i(m) : left + i - LMC__BELOW_##i(m)) & 255) << 8 * i)
+#define LMC__PLACES(m, left, right, step) \
+    (LMC__PLACE(m, 0, left, right, step) | LMC__PLACE(m, 1, left, right, step) | LMC__PLACE(m, 2, left, right, step) | LMC__PLACE(m, 3, left, right, step) | \
+     LMC__PLACE(m, 4, left, right, step) | LMC__PLACE(m, 5, left, right, step) | LMC__PLACE(m, 6, left, right, step) | LMC__PLACE(m, 7, left, right, step))
+#define LMC__MERGE_LOW(m) LMC__PLACES(m, 0, 16, 1)
+#define LMC__MERGE_HIGH(m) LMC__PLACES(m, 8, 240, -1)
+static const uint64_t lmc__merge_low[256] = { LMC__256(LMC__MERGE_LOW) }, lmc__merge_high[256] = { LMC__256(LMC__MERGE_HIGH) };
+
+/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of all up to it. A macro: clang wants the
+ * number of a lane to be a literal. */
+#define LMC__MERGE16(j) do { \
+        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0; \
+        const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]); \
+        const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]), vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j)))); \
+        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j)); \
+        if (right_list) x.val[1] = vld1q_u8(b + before); \
+        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)))); \
+    } while (0)
+
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
-    const uint8x8_t l = vdup_n_u8(left.value), r = vdup_n_u8(right.value);
     const uint8_t *a = left.list, *b = right.list;
+    uint8x16x2_t x;
+    x.val[0] = vdupq_n_u8(left.value);
+    x.val[1] = vdupq_n_u8(right.value);
+    for (;; n -= 64, mask += 8, dst += 64) {
+        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
+        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0), ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+        if (n <= 64) return;
+        if (left_list) a += 64 - (ones >> 56);
+        if (right_list) b += ones >> 56;
+    }
+}
+
+/* Between two constants: each bit to a byte, which chooses. */
+static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left, uint8_t right)
+{
+    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
     size_t i;
-    for (i = 0; i < n; i += 8) {
-        const unsigned m = mask[i / 8], ones = lmc__ones[m];
-        const uint8x16_t x = vcombine_u8(left_list ? vld1_u8(a) : l, right_list ? vld1_u8(b) : r);
-        vst1_u8(dst + i, vqtbl1_u8(x, vcreate_u8(lmc__merge_places[m])));
-        if (left_list) a += lmc__min(8 - ones, n - i);
-        if (right_list) b += ones;
+    unsigned j;
+    for (i = 0; i < n; i += 64) {
+        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
+        LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
     }
 }
 
@@ -1857,7 +2009,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
     if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
     else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
     else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_neon(dst, mask, n, left, right, 0, 0);
+    else lmc__choose_neon(dst, mask, n, left.value, right.value);
 }
 #endif
 
@@ -1935,6 +2087,15 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 }
 #endif
 
+#if LMC__SIMDE
+/* Between two constants, the scalar kernel wins: it has no bytes to shuffle. */
+static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+{
+    if (left.list || right.list) lmc__merge_avx2(dst, mask, n, left, right);
+    else lmc__merge_scalar(dst, mask, n, left, right);
+}
+#endif
+
 /* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
@@ -1963,48 +2124,47 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n, c
 }
 
 #if LMC__NEON
+/* A step of 64 elements, of which n count. */
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n, uint8x16_t first, unsigned depth)
+{
+    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
+                             vsubq_u8(vld1q_u8(src + 32), first), vsubq_u8(vld1q_u8(src + 48), first)};
+    for (; depth-- != 0; bits += row) {
+        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit), vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    }
+}
+
 static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const uint8x16_t low = vdupq_n_u8((uint8_t)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 16) {
-        const uint8x16_t v = vsubq_u8(vld1q_u8(src + i), low);
-        for (d = 0; d < depth; d++) {
-            unsigned m[2];
-            lmc__collect_neon(vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << (depth - 1 - d)))), m);
-            if (n - i < 16) { /* what is behind the end does not count */
-                const unsigned valid = (1u << (n - i)) - 1;
-                m[0] &= valid & 255;
-                m[1] &= valid >> 8;
-            }
-            bits[d * row + i / 8] = (uint8_t)m[0];
-            if (n - i > 8) bits[d * row + i / 8 + 1] = (uint8_t)m[1];
-        }
+    for (; n >= 64; n -= 64, src += 64, bits += 8) lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
+}
+
+LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n, uint8x16x4_t table, unsigned depth)
+{
+    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
+    unsigned j;
+    for (; depth-- != 0; bits += row) {
+        const uint8x8_t m = lmc__load_mask_neon(bits, n);
+        LMC__UNROLL for (j = 0; j < 4; j++) v[j] = vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
     }
+    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
 }
 
 static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
     uint8x16x4_t table;
     uint8_t padded[64];
-    size_t i;
-    unsigned d;
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
     table = lmc__load64_neon(padded);
-    for (i = 0; i < n; i += 16) {
-        uint8x16_t v = vdupq_n_u8(0);
-        for (d = 0; d < depth; d++) {
-            const uint8_t *word = bits + d * row + i / 8;
-            const uint8x16_t m = vcombine_u8(vdup_n_u8(word[0]), vdup_n_u8(n - i > 8 ? word[1] : 0));
-            v = vsubq_u8(vaddq_u8(v, v), vtstq_u8(m, weight)); /* v = 2 v + bit: vtst gives -1 where the bit is set */
-        }
-        vst1q_u8(dst + i, vqtbl4q_u8(table, v));
-    }
+    for (; n >= 64; n -= 64, dst += 64, bits += 8) lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
+    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
 }
 #endif
 
@@ -2012,12 +2172,13 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first), up = _mm256_set1_epi16((short)(1 << (8 - depth))); /* not a shift: SIMDe wants constant counts */
+    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_mullo_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
+        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -2068,22 +2229,22 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
     const __m512i low = _mm512_set1_epi8((char)first);
     size_t i;
     unsigned d;
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+    for (i = 0; i + 64 <= n; i += 64) {
         const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++) lmc__store64(bits + d * row + i / 8, _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
         for (d = 0; d < depth; d++) {
-            const __mmask64 m = _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
-            uint8_t word[8];
-            if (n - i >= 64) lmc__store64(bits + d * row + i / 8, m);
-            else {
-                lmc__store64(word, m);
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
-            }
+            lmc__store64(word, _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
         }
     }
 }
 
-LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m512i table = _mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
@@ -2091,11 +2252,23 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
     unsigned d;
     for (i = 0; i < n; i += 64) {
         __m512i v = _mm512_setzero_si512();
-        for (d = 0; d < depth; d++) {
-            const __mmask64 m = lmc__load_mask(bits + d * row, i, n);
-            v = _mm512_mask_add_epi8(_mm512_add_epi8(v, v), m, _mm512_add_epi8(v, v), _mm512_set1_epi8(1)); /* v = 2 v + m */
+        LMC__UNROLL for (d = 0; d < depth; d++) {
+            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8) : lmc__load_mask(bits + d * row, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
         }
         _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
+    }
+}
+
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) { /* constant depths, so that the bits stay in registers */
+    case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx512(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx512(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx512(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx512(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
     }
 }
 #endif
@@ -2118,8 +2291,14 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 #if LMC__NEON
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
-    size_t i, ones = 0;
-    for (i = 0; i + 16 <= size; i += 16) ones += vaddvq_u8(vcntq_u8(vld1q_u8(mask + i))); /* 128 at most */
+    uint32x4_t sum = vdupq_n_u32(0);
+    size_t i, ones;
+    for (i = 0; i + 64 <= size; i += 64) {
+        const uint8x16_t low = vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
+        const uint8x16_t high = vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
+        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
+    }
+    ones = (size_t)vaddlvq_u32(sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
 }
@@ -2371,13 +2550,17 @@ static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *r
 #if LMC__NEON
 static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_neon, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
+}
+static uint32_t lmc__split_root_neon_only(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
     return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
 }
 #endif
 #if LMC__SIMDE
 static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_scalar, lmc__map_scalar, lmc__partition_avx2);
 }
 #endif
 #if LMC__X86
@@ -2393,9 +2576,10 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_rows = parts ? width - 1 : width;
     __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split;
+    const lmc__planes rows = *planes; /* what a pointer to bytes cannot change */
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint32_t crc = 0;
-    size_t i;
+    size_t i, n_right = 0;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (parts) {
@@ -2404,7 +2588,6 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         mask = root->mask;
         left = root->left;
         right = root->right;
-        root->n_right = 0;
     }
     for (i = 0; i + 64 <= n; i += 64) {
         LMC__UNROLL for (p = 0; p < width; p++) {
@@ -2417,7 +2600,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
-        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(planes->row[p] + i, v[p]);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
         if (parts) {
             const __m512i r = lmc__map_step_avx512(v[width - 1], table);
             const __mmask64 m = _mm512_cmpge_epu8_mask(r, split);
@@ -2431,7 +2614,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
                 _mm512_storeu_si512(left, _mm512_mask_compress_epi8(r, ~m, r));
                 left += 64 - ones;
             }
-            root->n_right += ones;
+            n_right += ones;
         }
     }
     if (i) crc = lmc__crc_finish(sum, width);
@@ -2447,8 +2630,9 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         }
         (void)lmc__split_root_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
         crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
-        if (parts) root->n_right += rest_root.n_right;
+        if (parts) n_right += rest_root.n_right;
     }
+    if (parts) root->n_right = n_right;
     return crc;
 }
 
@@ -2519,6 +2703,13 @@ static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *plane
                                     unsigned width, int rotate, lmc__ahead ahead)
 {
     (void)ahead;
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_neon, lmc__unfold_neon,
+                            lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
+}
+static uint32_t lmc__join_root_neon_only(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                         unsigned width, int rotate, lmc__ahead ahead)
+{
+    (void)ahead;
     return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_neon,
                             lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
 }
@@ -2529,7 +2720,7 @@ static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *plan
 {
     (void)ahead;
     return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_avx2,
-                            lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_scalar);
+                            lmc__join_scalar, lmc__merge_simde, lmc__count_ones_scalar);
 }
 #endif
 #if LMC__X86
@@ -2551,6 +2742,7 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     const int streams = ahead.data != NULL;
     const size_t ahead_lines = (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
     __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
+    const lmc__const_planes rows = *planes;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint32_t crc = 0;
     size_t i, line;
@@ -2566,7 +2758,7 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     }
     for (i = 0; i + 64 <= n; i += 64) {
         for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
-        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(planes->row[p] + i);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
         if (merges) {
             const uint64_t m = lmc__load64(mask + i / 8);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
@@ -2654,18 +2846,27 @@ static const lmc__kernels lmc__kernels_scalar = {
     lmc__fold_scalar, lmc__unfold_scalar
 };
 #if LMC__NEON
-static const lmc__kernels lmc__kernels_neon = {
+static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions */
     LMC_TIER_NEON,
-    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
+    lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
+    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
+    lmc__fold_neon, lmc__unfold_neon
+};
+static const lmc__kernels lmc__kernels_neon_only = {
+    LMC_TIER_NEON,
+    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon
 };
 #endif
 #if LMC__SIMDE
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit Arm, time on wasm32): partition takes 0.2
+ * to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6 to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do
+ * not: of elements of two bytes they take up to three times as long, for compilers turn the scalar loops into vector code by themselves. */
 static const lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
-    lmc__crc32c_scalar, lmc__split_avx2, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
+    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__merge_simde, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
     lmc__fold_avx2, lmc__unfold_avx2
 };
 #endif
@@ -2716,13 +2917,27 @@ static int lmc__cpu_has(enum lmc_tier tier)
 }
 #endif
 
+#if LMC__NEON
+/* 1 if the CPU has the CRC-32 instructions. */
+static int lmc__cpu_has_crc(void)
+{
+#if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__)
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) >> 7 & 1) != 0; /* HWCAP_CRC32 */
+#else
+    return 0;
+#endif
+}
+#endif
+
 /* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
     case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
 #if LMC__NEON
-    case LMC_TIER_NEON: return &lmc__kernels_neon;
+    case LMC_TIER_NEON: return lmc__cpu_has_crc() ? &lmc__kernels_neon : &lmc__kernels_neon_only;
 #endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
@@ -2863,15 +3078,15 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
     for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
 }
 
-static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level)
+/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only encoders need. */
+static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
     counts[0] = 0;
     for (i = 0; i < LMC__MAX_LENGTH; i++) counts[i + 1] = lmc__frozen_counts[level][i];
     lmc__tree_set_counts(tree, counts);
     tree->escape = 256;
-    memcpy(tree->symbol, lmc__frozen_order, 256);
-    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+    for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
 /* Code lengths by symbol (0: none), escape_length (0: no escape): builds the tree. Returns 0 if it is not one (spec 8.1). */
@@ -2930,7 +3145,7 @@ typedef struct lmc__plan {
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1];
     lmc__tree root_tree;
-    uint32_t counts[256];
+    uint32_t counts[8][256];
     lmc__plan plans[8], joint_plan;
     uint32_t wide[4][1024]; /* of lmc__count_wide */
 } lmc__scratch;
@@ -3072,12 +3287,17 @@ enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE, LMC_
 /* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
 #define LMC__MIN_SAVING 200u
 
+static unsigned lmc__count_symbols(const uint32_t counts[256])
+{
+    unsigned n = 0, s;
+    for (s = 0; s < 256; s++) n += counts[s] != 0;
+    return n;
+}
+
 /* 1 / (2 ln 2), about 3/4, of a bit for each symbol: by that a sample's entropy is too low (Miller, 1955). */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total)
 {
-    unsigned n_symbols = 0, s;
-    for (s = 0; s < 256; s++) n_symbols += counts[s] != 0;
-    return lmc__entropy(counts, total) + (n_symbols - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * 3 / 4 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
 /* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
@@ -3148,14 +3368,20 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
                          uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if the rarer bit is rarer than this, in 65536ths: the entropy of 0.4 is 0.97 bit. Lower, ordinary
- * planes get larger (N(0, 0.02) in bf16 by 0.07 % of the input at 0.316); higher, they slow down. */
-#define LMC__NEST_BELOW 26214u
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved then costs some 30 cycles of
+ * decoding, for 9 nodes or more and the mask's bytes. What a frozen tree adds to the entropy is counted as a 200th. */
+static int lmc__is_worth_nesting(size_t n, size_t ones)
+{
+    const uint64_t information = (uint64_t)n * lmc__log2((uint32_t)n) - (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
+                                 (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
+    return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
+}
 
-/* The level (spec 8.4) whose q is nearest to ones / n in the logarithm. Between levels L and L + 1: 2^-(1.75 + L / 2). */
+/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where the costs of the trees are equal;
+ * behind them levels are 2^-(L / 2 + 1), and the nearest in the logarithm is taken. */
 static unsigned lmc__choose_level(size_t ones, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {19484, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
     unsigned level = 0;
     while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level]) level++;
     return level;
@@ -3167,7 +3393,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     uint8_t *const mode = e->out;
-    if (n >= 2 * LMC__MASK_MODE_MIN && (uint64_t)rarer << 16 < (uint64_t)n * LMC__NEST_BELOW) {
+    if (lmc__is_worth_nesting(n, ones)) {
         const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
         lmc__tree *tree = &e->scratch->trees[nesting + 1];
         uint8_t *const end = e->end, *const top = e->stack.top;
@@ -3175,10 +3401,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
         uint8_t *code = lmc__push_list(&e->stack, size);
         size_t coded = size;
         if (code) {
-            size_t i;
-            for (i = 0; i < size; i++) list[i] = (uint8_t)(mask[i] ^ (polarity ? 0xFF : 0));
-            lmc__tree_set_frozen(tree, level);
-            e->k->map(list, list, size, tree->rank);
+            unsigned i;
+            lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
+            for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+            e->k->map(list, mask, size, tree->rank);
             e->out = code;
             e->end = code + size - 1; /* it must save a byte */
             if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size)) coded = (size_t)(e->out - code);
@@ -3321,12 +3547,8 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
 #define LMC__SAMPLE_STEP 512u
 #define LMC__SAMPLE_RUN 64u
 
-typedef struct lmc__sample {
-    lmc__planes planes; /* lists on the stack, of n elements */
-    size_t n, first;    /* `first` of them are a sample of the whole block, too */
-} lmc__sample;
-
-/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on. */
+/* The element where the sample's run i of n_runs starts: every fourth step, then the ones behind these, and so on; so every quarter is
+ * a sample of the whole block, too. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 {
     const uint32_t quarter = n_runs / 4, step = i % quarter * 4 + i / quarter;
@@ -3337,30 +3559,45 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, uint32_t n_runs)
 /* Runs are fetched so far ahead: they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
 
+typedef struct lmc__sample {
+    lmc__planes planes; /* lists on the stack */
+    size_t n;           /* elements of them */
+    uint32_t n_runs;    /* 0: all elements of the block, not a sample */
+} lmc__sample;
+
 /* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
-static int lmc__take_sample(lmc__encoder *e, lmc__sample *sample, const uint8_t *src, size_t n, unsigned width, int rotate)
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const size_t n_runs = n / (4 * LMC__SAMPLE_STEP) * 4;
-    uint32_t i;
     unsigned p;
-    sample->n = n <= LMC__SAMPLE_ABOVE ? n : n_runs * LMC__SAMPLE_RUN;
-    sample->first = n <= LMC__SAMPLE_ABOVE ? n : sample->n / 4;
+    sample->n_runs = n <= LMC__SAMPLE_ABOVE ? 0 : (uint32_t)(n / (4 * LMC__SAMPLE_STEP) * 4);
+    sample->n = sample->n_runs ? sample->n_runs * LMC__SAMPLE_RUN : n;
     for (p = 0; p < width; p++)
         if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
-    if (n <= LMC__SAMPLE_ABOVE) {
-        e->k->split(&sample->planes, src, n, width, rotate);
-        return 1;
-    }
-    for (i = 0; i < n_runs; i++) {
-        const size_t ahead = i + LMC__SAMPLE_AHEAD, size = LMC__SAMPLE_RUN * width;
+    return 1;
+}
+
+/* Quarters [first, last) of the sample. Returns the number of elements. */
+static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
+                               int rotate)
+{
+    const uint32_t from = sample->n_runs / 4 * first, to = sample->n_runs / 4 * last;
+    const size_t size = LMC__SAMPLE_RUN * width;
+    uint32_t i;
+    unsigned p;
+    for (i = from; i < to; i++) {
         lmc__planes rows;
         size_t line;
-        if (ahead < n_runs)
-            for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(src + lmc__sample_place((uint32_t)ahead, (uint32_t)n_runs) * width + lmc__min(line, size - 1));
+        if (i + LMC__SAMPLE_AHEAD < to)
+            for (line = 0; line <= size; line += LMC__LINE)
+                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_runs) * width + lmc__min(line, size - 1));
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        e->k->split(&rows, src + lmc__sample_place(i, (uint32_t)n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
+        k->split(&rows, src + lmc__sample_place(i, sample->n_runs) * width, LMC__SAMPLE_RUN, width, rotate);
     }
-    return 1;
+    if (sample->n_runs == 0 && first == 0) {
+        k->split(&sample->planes, src, sample->n, width, rotate);
+        return sample->n;
+    }
+    return (to - from) * LMC__SAMPLE_RUN;
 }
 
 /* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
@@ -3375,13 +3612,13 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         for (r = 0; r <= (w > 1); r++) {
             uint64_t bits = 0, total;
             lmc__sample sample;
-            if (!lmc__take_sample(e, &sample, src, size / w, w, r)) break;
-            total = sample.n;
+            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
+            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
             /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
             for (p = 0; p < w; p++) {
-                memset(e->scratch->counts, 0, sizeof e->scratch->counts);
-                lmc__count_bytes(e->scratch->counts, sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(e->scratch->counts, (uint32_t)total) + 128, total * 8);
+                memset(e->scratch->counts[0], 0, sizeof e->scratch->counts[0]);
+                lmc__count_bytes(e->scratch->counts[0], sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128, total * 8);
             }
             e->stack.top = top;
             bits = (bits << 10) / (total * w);
@@ -3458,8 +3695,8 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     for (extra = 1; extra <= 2; extra++) {
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts, &offset, scratch->wide[0], extra)) return;
-        if (lmc__choose_plane(plan, scratch->counts, (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
+        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], extra)) return;
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
         bits = plan->bits + (8 - extra) * (uint64_t)n;
         if (bits >= best) continue;
         best = bits;
@@ -3470,39 +3707,49 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     }
 }
 
+/* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
+#define LMC__SAMPLE_HALF_BELOW 32u
+
 /* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is counted exactly. Returns 0 if there is
  * no room for that, which cannot happen. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate,
                               enum lmc_level level, lmc__joint *joint)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *counts = e->scratch->counts;
+    uint32_t (*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
-    unsigned p;
-    if (!lmc__take_sample(e, &sample, src, n, width, rotate)) return 0;
+    size_t quarter, half, all;
+    unsigned p, wants_all = 0;
+    if (!lmc__begin_sample(e, &sample, n, width)) return 0;
+    memset(counts, 0, width * sizeof counts[0]);
+    half = lmc__take_sample(e->k, &sample, 0, 2, src, width, rotate);
+    quarter = sample.n_runs ? half / 2 : half;
+    for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
+        e->scratch->plans[p].bits = 8 * (uint64_t)n;
+        lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
+        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
+    }
+    all = half + (wants_all ? lmc__take_sample(e->k, &sample, 2, 4, src, width, rotate) : 0);
     for (p = 0; p < width; p++) {
-        lmc__plan *plan = &e->scratch->plans[p];
-        const uint8_t *row = sample.planes.row[p];
-        if (level == LMC_LEVEL_MAX && p == width - 1) break;
-        memset(counts, 0, sizeof e->scratch->counts);
-        lmc__count_bytes(counts, row, sample.first);
-        choice[p] = LMC__CHOOSE_RAW;
-        plan->bits = 8 * (uint64_t)n;
-        if (lmc__is_raw(counts, (uint32_t)sample.first)) continue; /* most raw planes are found out by that */
-        lmc__count_bytes(counts, row + sample.first, sample.n - sample.first);
-        choice[p] = lmc__choose_plane(plan, counts, (uint32_t)sample.n, n);
+        const int has_all = (int)(wants_all >> p & 1);
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
     joint->extra = 0;
     if (level == LMC_LEVEL_MAX) {
         if (width == 1) { /* not rotated */
-            memset(counts, 0, sizeof e->scratch->counts);
-            lmc__count_bytes(counts, src, n);
+            memset(counts[0], 0, sizeof counts[0]);
+            lmc__count_bytes(counts[0], src, n);
         } else {
             lmc__count_wide(e->scratch->wide, src, n, width, rotate);
-            lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
+            lmc__narrow_counts(counts[width - 1], &joint->offset, e->scratch->wide[0], 0);
         }
-        choice[width - 1] = lmc__choose_plane(&e->scratch->plans[width - 1], counts, (uint32_t)n, n);
+        choice[width - 1] = lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
         if (width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
     }
     return 1;
@@ -3692,16 +3939,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     } else {
         lmc__tree *tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        size_t i;
         LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
-        lmc__tree_set_frozen(tree, (mode - 1) >> 1);
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
         d->stack.top = spare; /* the list stays for as long as its node needs it */
-        if ((mode - 1) & 1)
-            for (i = 0; i < size; i++) list[i] = (uint8_t)~list[i];
         *mask = list;
     }
     LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);

@@ -159,7 +159,7 @@ def encode_mask(bits, nesting, policy, depth=0):
     mode, dirty = mode if isinstance(mode, tuple) else (mode, 0)
     if n < 256 or nesting == 3:
         return [("mask", pack_bits(bits, dirty))]
-    if mode == 0 or mode > 18:
+    if mode == 0 or mode > 2 * len(FROZEN):
         return [("mask, Mode", bytes([mode])), ("bits", pack_bits(bits, dirty))]
     packed = pack_bits(bits, dirty)
     if mode - 1 & 1:
@@ -693,13 +693,13 @@ def valid_vectors(v):
         v.valid("mask_" + name, "8.3", what, build([Src(data=plane), Run([plane_block(plane, tree(two, masks=nested_masks(*modes)), width)],
             log2=17)]))
 
-    for level in range(9):
+    for level in range(len(FROZEN)):
         for polarity in (0, 1):
             rare = lambda i, level=level: i % (2 + 5 * level) == 1
             mask("level%d_polarity%d" % (level, polarity), "nested, level %d, polarity %d" % (level, polarity), 300,
                  (lambda i, rare=rare: not rare(i)) if polarity else rare, [1 + 2 * level + polarity])
     mask("wrong_polarity", "nested in the polarity that costs more", 1000, lambda i: i % 20 == 0, [2 * 8 + 2])
-    mask("wrong_level", "a dense mask in the sparsest tree: larger than raw", 2000, lambda i: i % 3 > 0, [17])
+    mask("wrong_level", "a dense mask in the sparsest tree: larger than raw", 2000, lambda i: i % 3 > 0, [19])
     mask("raw_though_sparse", "a raw mask where nested would be smaller", 1000, lambda i: i == 500, [0])
     for n in (255, 256, 257):
         mask("%d_bits" % n, "%d bits%s" % (n, ": no Mode byte" if n < 256 else ": Mode raw"), n, lambda i: i % 3 == 0, [0])
@@ -707,15 +707,15 @@ def valid_vectors(v):
             mask("%d_bits_nested" % n, "%d bits: nested" % n, n, lambda i: i % 30 == 0, [9])
     for tail in range(1, 8):
         mask("tail_%d" % tail, "nested, polarity 1, %d bits in the last byte" % tail, 256 + tail, lambda i: i % 40 > 0, [10])
-    mask("all_zero", "nested, all bits zero", 800, lambda i: False, [17])
-    mask("all_one", "nested, all bits one, polarity 1", 801, lambda i: True, [18])
-    mask("all_one_polarity0", "nested, all bits one, polarity 0: the longest code", 801, lambda i: True, [17])
+    mask("all_zero", "nested, all bits zero", 800, lambda i: False, [19])
+    mask("all_one", "nested, all bits one, polarity 1", 801, lambda i: True, [20])
+    mask("all_one_polarity0", "nested, all bits one, polarity 0: the longest code", 801, lambda i: True, [19])
     mask("nesting_2047", "nested: a list of 256 bytes, whose masks have Mode bytes, raw", 2047, lambda i: i % 50 == 0, [9, 0])
-    mask("nesting_2040", "nested: a list of 255 bytes, whose masks have none", 2040, lambda i: i % 50 == 0, [9, 17])
+    mask("nesting_2040", "nested: a list of 255 bytes, whose masks have none", 2040, lambda i: i % 50 == 0, [9, 19])
     mask("nesting_2", "nested twice", 2500, lambda i: i % 60 == 0, [15, 10])
-    mask("nesting_3", "nested three times", 20000, lambda i: i % 400 == 0, [17, 15, 11])
-    mask("nesting_4", "nested three times; at nesting 3 masks of 256 bits and more have no Mode byte", 131072, lambda i: i % 3000 == 7, [17, 17, 17])
-    mask("nesting_4_mixed", "as before, levels and polarities mixed", 131072, lambda i: i % 900 == 7, [18, 1, 12])
+    mask("nesting_3", "nested three times", 20000, lambda i: i % 400 == 0, [19, 17, 13])
+    mask("nesting_4", "nested three times; at nesting 3 masks of 256 bits and more have no Mode byte", 131072, lambda i: i % 3000 == 7, [19, 19, 19])
+    mask("nesting_4_mixed", "as before, levels and polarities mixed", 131072, lambda i: i % 900 == 7, [20, 1, 12])
     plane = bytes(r.below(8) for _ in range(3000))
     v.valid("mask_by_depth", "8.3", "masks of a tree in modes that change with the depth",
             one(plane_block(plane, tree({i: min(i + 1, 7) for i in range(8)}, masks=lambda n, nesting, depth: (0, 1, 4,
@@ -1024,9 +1024,9 @@ def invalid_vectors(v):
         tree(two, masks=nested_masks((10, 1), 0)), b"\1" * 301)
     bad_plane("mask_padding_inner", "8.3", "unused bits of a mask within a nested mask", tree(two, masks=nested_masks(5, (0, 1))),
         bytes([i % 40 == 0 for i in range(308)]))
-    for mode in (19, 20, 127, 255):
+    for mode in (21, 22, 127, 255):
         bad_plane("mask_mode_%d" % mode, "8.3", "Mode %d of a mask" % mode, tree(two, masks=nested_masks(mode)), bytes(300))
-    bad_plane("mask_mode_inner", "8.3", "Mode 19 of a mask within a nested mask", tree(two, masks=nested_masks(1, 19)),
+    bad_plane("mask_mode_inner", "8.3", "Mode 21 of a mask within a nested mask", tree(two, masks=nested_masks(1, 21)),
         bytes([i % 3 == 0 for i in range(2100)]), width=4)
     bad_plane("mask_ends", "8.3", "the payload ends within a nested mask", lambda plane: trimmed(tree(two, masks=nested_masks(1))(plane)),
         bytes([i % 3 == 0 for i in range(300)]), width=1)

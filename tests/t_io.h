@@ -6,9 +6,16 @@
 #include "t.h"
 #include "t_hash.h"
 
-#include <pthread.h>
-
 /* -- parallel_for -- */
+
+#ifdef __wasi__ /* no threads: each task as the next worker */
+static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks)
+{
+    const unsigned n = *(const unsigned *)user;
+    while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
+}
+#else
+#include <pthread.h>
 
 typedef struct t_pool {
     lmc_task task;
@@ -58,6 +65,7 @@ static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_
     for (i = 0; i < n; i++) pthread_join(threads[i], NULL);
     pthread_mutex_destroy(&pool.lock);
 }
+#endif
 
 static inline lmc_parallel t_parallel(unsigned *n_workers)
 {

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Tables and plots from what the other programs here measured.
+
+  report.py criteria [--quick]  is it as fast and as small as it set out to be? Markdown, from the JSON files; --quick: a word of warning
+  report.py command             the command's rows, from build/command.tsv and build/command/*.json
+  report.py plots DIRECTORY     SVG files; the same input gives the same bytes"""
+import json, os, sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BEST, HUFFMAN = "avx512", ("huff0", "OpenZL huffman", "zipnn")
+
+
+def build(name):
+    return os.path.join(ROOT, "build", name)
+
+
+def load(name):
+    try:
+        with open(build(name)) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return []
+
+
+def load_command():
+    """build/command.tsv with hyperfine's medians, in seconds."""
+    rows = []
+    try:
+        with open(build("command.tsv")) as file:
+            for line in file:
+                place, data, dtype, tool, threads, runs, size, packed, pack, unpack = line.rstrip("\n").split("\t")
+                row = {"place": place, "data": data, "dtype": dtype, "tool": tool, "threads": int(threads), "runs": int(runs),
+                       "bytes": int(size), "packed": int(packed)}
+                for verb, name in (("pack", pack), ("unpack", unpack)):
+                    with open(build("command/" + name)) as result:
+                        row[verb] = json.load(result)["results"][0]["median"]
+                rows.append(row)
+    except FileNotFoundError:
+        pass
+    return rows
+
+
+# -- criteria --
+
+ROWS = []
+
+
+def judge(what, target, measured, passed):
+    ROWS.append("| %s | %s | %s | %s |" % (what, target, measured, {True: "met", False: "**not met**", None: "not measured"}[passed]))
+
+
+def find(rows, **wanted):
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def judge_speed(bench, what, names, tier, compress, decompress):
+    rows = [row for row in find(bench, part="codec", tier=tier, level="default") if row["data"] in names]
+    if not rows:
+        judge("%s, %s" % (what, tier), "", "", None)
+    for row in rows:
+        encode, decode = (row[key] / row["memcpy_gb_s"] for key in ("encode_gb_s", "decode_gb_s"))
+        judge("%s, %s, compress" % (row["data"], tier), "&ge; %.2f x memcpy" % compress, "%.3f" % encode, encode >= compress)
+        judge("%s, %s, decompress" % (row["data"], tier), "&ge; %.2f x memcpy" % decompress, "%.3f" % decode, decode >= decompress)
+
+
+def judge_peers(peers, data, compress, decompress):
+    """compress, decompress: the multiples of memcpy that suffice where a multiple of a peer is more."""
+    rows = find(peers, data=data)
+    ours = find(rows, codec="LMC " + BEST)
+    if not ours:
+        return judge("%s against peers" % data, "", "", None)
+    ours, memcpy = ours[0], rows[0]["memcpy_gb_s"]
+    others = [row for row in rows if not row["codec"].startswith("LMC") and row["codec"] != "memcpy"]
+    similar = [row for row in others if abs(row["encoded"] - ours["encoded"]) <= 0.02 * ours["encoded"]]
+    for verb, key, times, share in (("compress", "encode_gb_s", 4, compress), ("decompress", "decode_gb_s", 3, decompress)):
+        if similar:
+            best = max(similar, key=lambda row: row[key])
+            wanted = min(times * best[key], share * memcpy)
+            judge("%s, %s against the fastest peer of similar size: %s, %.2f GB/s" % (data, verb, best["codec"], best[key]),
+                  "&ge; %.2f GB/s (%s)" % (wanted, "%d x" % times if wanted == times * best[key] else "%.2f x memcpy" % share),
+                  "%.2f GB/s (%.1f x)" % (ours[key], ours[key] / best[key]), ours[key] >= wanted)
+    huffman = [row for row in others if row["codec"].startswith(HUFFMAN)]
+    if huffman:
+        best = min(huffman, key=lambda row: row["encoded"])
+        above = 100 * (ours["encoded"] - best["encoded"]) / ours["bytes"]
+        judge("%s, size against the smallest Huffman peer: %s, %.3f %%" % (data, best["codec"], 100 * best["encoded"] / best["bytes"]),
+              "&le; +0.2 % of the input", "%+.3f %%" % above, above <= 0.2)
+
+
+def judge_max(bench):
+    rows = find(bench, part="codec", tier=BEST, level="max")
+    if not rows:
+        judge("level `max`", "", "no such level here", None)
+    for row in rows:
+        if not row["data"].startswith("N(0, 0.02)") and row["data"] not in ("model.bf16", "master.f32", "model.f16"):
+            continue
+        default = find(bench, part="codec", tier=BEST, level="default", data=row["data"])[0]
+        above = 100 * row["encoded"] / row["bytes"] - row["entropy_percent"]
+        encode, decode = (row[key] / default[key] for key in ("encode_gb_s", "decode_gb_s"))
+        judge("%s, `max`, size" % row["data"], "&le; entropy + 0.1 %", "%+.3f %%" % above, above <= 0.1)
+        judge("%s, `max`, compress" % row["data"], "&ge; 0.25 x default", "%.2f" % encode, encode >= 0.25)
+        judge("%s, `max`, decompress" % row["data"], "full speed (&ge; 0.9 x default)", "%.2f" % decode, decode >= 0.9)
+
+
+def judge_threads(bench):
+    for data in ("N(0, 0.02) bf16", "N(0, 0.02) fp32"):
+        one, two = (find(bench, part="threads", data=data, threads=n) for n in (1, 2))
+        if not one or not two:
+            judge("%s, two threads" % data, "", "", None)
+            continue
+        for verb, key in (("compress", "encode_gb_s"), ("decompress", "decode_gb_s")):
+            gain, share = two[0][key] / one[0][key], two[0][key] / two[0]["memcpy_gb_s"]
+            judge("%s, two threads, %s" % (data, verb), "&ge; 1.8 x one, or as fast as memory allows: &ge; 0.9 x memcpy by two",
+                  "%.2f x one, %.2f x memcpy" % (gain, share), gain >= 1.8 or share >= 0.9)
+
+
+def judge_command(command):
+    most = max((row["threads"] for row in command), default=0)
+    rows = find(command, place="tmpfs", tool="lmc", threads=most)
+    if not rows:
+        judge("the command on tmpfs, all cores", "", "", None)
+    for row in rows:
+        cp = find(command, place="tmpfs", tool="cp", data=row["data"])
+        if cp:
+            unpack, pack = cp[0]["unpack"] / row["unpack"], cp[0]["pack"] / row["pack"]
+            where = "%s, %d MB on tmpfs, %d threads" % (row["data"], row["bytes"] // 1000000, row["threads"])
+            judge("%s, `lmc -d`" % where, "&ge; 1 x cp", "%.2f" % unpack, unpack >= 1)
+            judge("%s, `lmc`" % where, "&ge; 0.5 x cp", "%.2f" % pack, pack >= 0.5)
+
+
+def main_criteria(quick):
+    bench, peers = load("bench.json"), load("peers.json")
+    judge_speed(bench, "bf16", ("N(0, 0.02) bf16", "model.bf16"), BEST, 0.50, 0.90)
+    judge_speed(bench, "fp32", ("N(0, 0.02) fp32", "master.f32"), BEST, 0.55, 0.85)
+    judge_speed(bench, "fp16", ("N(0, 0.02) fp16", "model.f16"), BEST, 0.40, 0.60)
+    judge_speed(bench, "bf16", ("N(0, 0.02) bf16", "model.bf16"), "avx2", 0.22, 0.50)
+    low = [row["data"] for row in find(bench, part="codec", tier=BEST) if " % one " in row["data"]]
+    judge_speed(bench, "planes with entropy below 1.5 bits", low, BEST, 0.7, 1.0)
+    for data, compress, decompress in (("N(0, 0.02) bf16", 0.50, 0.90), ("model.bf16", 0.50, 0.90),
+                                       ("N(0, 0.02) fp32", 0.55, 0.85), ("master.f32", 0.55, 0.85)):
+        if find(peers, data=data) or data.startswith("N"):
+            judge_peers(peers, data, compress, decompress)
+    judge_max(bench)
+    judge_threads(bench)
+    judge_command(load_command())
+    if quick:
+        print("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
+    print("Computed from the measurements below. \"Similar size\": within 2 % of LMC's.\n")
+    print("| what | target | measured | |\n|---|---|---|---|\n" + "\n".join(ROWS))
+    print("\n%d met, %d not met, %d not measured." % tuple(sum(row.endswith("| %s |" % word) for row in ROWS) for word in ("met", "**not met**", "not measured")))
+
+
+# -- the command --
+
+def main_command():
+    rows = load_command()
+    if not rows:
+        print("\nNot measured.")
+    seen = []
+    for row in rows:
+        key = row["place"], row["data"]
+        if key not in seen:
+            seen.append(key)
+            print("\n**%s, %s**\n\n| tool | threads | MB | runs | size | compress GB/s | x cp | restore GB/s | x cp |\n|---|---|---|---|---|---|---|---|---|" % key)
+        cp = find(rows, place=row["place"], data=row["data"], tool="cp")
+        speeds = [row["bytes"] / row[verb] / 1e9 for verb in ("pack", "unpack")]
+        times = ["%.2f" % (s / (cp[0]["bytes"] / cp[0][v] / 1e9)) if cp else "" for s, v in zip(speeds, ("pack", "unpack"))]
+        print("| %s | %d | %d | %d | %.2f %% | %.3f | %s | %.3f | %s |" % (row["tool"], row["threads"], row["bytes"] // 1000000, row["runs"],
+              100 * row["packed"] / row["bytes"], speeds[0], times[0], speeds[1], times[1]))
+
+
+# -- plots --
+
+def save(figure, name, bottom=0):
+    figure.tight_layout(rect=(0, bottom, 1, 1))
+    figure.savefig(os.path.join(sys.argv[2], name + ".svg"), metadata={"Date": None, "Creator": None})
+
+
+def plain(axis):
+    """Numbers on a logarithmic axis as people write them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+
+
+LOOKS = (("LMC avx512, max", "darkred", "h"), ("LMC avx512", "tab:red", "o"), ("LMC avx2", "tab:orange", "o"), ("LMC neon", "tab:orange", "o"), ("LMC scalar", "tab:pink", "o"),
+         ("huff0", "tab:blue", "s"), ("OpenZL huffman, mask", "darkgreen", "^"), ("OpenZL huffman, huf0", "lime", "<"), ("OpenZL huffman", "tab:green", ">"),
+         ("OpenZL fse", "olive", "v"), ("zipnn", "tab:purple", "D"), ("zstd -1, planes", "tab:brown", "P"), ("zstd -3, planes", "peru", "P"),
+         ("zstd -1, bytes", "sandybrown", "P"), ("lz4", "tab:gray", "p"), ("blosc2 bit", "darkcyan", "X"), ("blosc2 shuffle", "cyan", "X"),
+         ("pcodec", "navy", "*"))
+
+
+def look(codec):
+    """Colour and marker: the same codec looks the same in every plot."""
+    return next(((colour, marker) for start, colour, marker in LOOKS if codec.startswith(start)), ("black", "."))
+
+
+def plot_ratio(plt, peers):
+    figure, axes = plt.subplots(1, 2, figsize=(12, 6.5), sharey=True)
+    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] != "memcpy"]
+    for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
+        for row in rows:
+            colour, marker = look(row["codec"])
+            axis.plot(row[key], row["bytes"] / row["encoded"], marker, color=colour, markersize=9, alpha=0.8, label=row["codec"])
+        axis.axvline(rows[0]["memcpy_gb_s"], color="black", linestyle=":", label="memcpy")
+        axis.set_xscale("log")
+        plain(axis.xaxis)
+        axis.set_xlabel("%s, GB/s of original bytes" % verb)
+        axis.grid(True, which="both", alpha=0.2)
+    axes[0].set_ylabel("ratio")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.suptitle("Ratio against speed, one core, bf16 N(0, 0.02), %d MB" % (rows[0]["bytes"] // 1000000))
+    figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8)
+    save(figure, "ratio-speed", 0.17)
+
+
+def plot_tiers(plt, bench):
+    rows = find(bench, part="codec", level="default")
+    tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(rows, tier=tier)]
+    names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8", "bf16, 95 % one exponent") if find(rows, data=name)]
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.5), sharey=True)
+    for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
+        for i, tier in enumerate(tiers):
+            values = [find(rows, data=name, tier=tier)[0][key] for name in names]
+            bars = axis.bar([x + (i - (len(tiers) - 1) / 2) * 0.8 / len(tiers) for x in range(len(names))], values, 0.8 / len(tiers), label=tier)
+            axis.bar_label(bars, fmt="%.1f", fontsize=7)
+        for x, name in enumerate(names):
+            copy = find(rows, data=name)[0]["memcpy_gb_s"]
+            axis.hlines(copy, x - 0.45, x + 0.45, color="black", linestyle=":", label="memcpy" if x == 0 else "_")
+        axis.set_xticks(range(len(names)), [name.replace("N(0, 0.02) ", "").replace("N(0, 1) ", "").replace(", ", ",\n") for name in names], fontsize=8)
+        axis.set_title(verb)
+        axis.set_ylim(top=1.25 * max(max(values), *(row["memcpy_gb_s"] for row in rows if row["data"] in names)))
+        axis.legend(fontsize=8, ncol=len(tiers) + 1, loc="upper left")
+    axes[0].set_ylabel("GB/s of original bytes")
+    figure.suptitle("Speed by tier, one thread")
+    save(figure, "tiers")
+
+
+def plot_threads(plt, bench):
+    rows = find(bench, part="threads")
+    names = sorted({row["data"] for row in rows})
+    figure, axes = plt.subplots(1, len(names), figsize=(6 * len(names), 4.5), sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], names):
+        mine = sorted(find(rows, data=name), key=lambda row: row["threads"])
+        x = [row["threads"] for row in mine]
+        for key, label, style in (("memcpy_gb_s", "memcpy", "k:"), ("encode_gb_s", "compress", "o-"), ("decode_gb_s", "decompress", "s-")):
+            axis.plot(x, [row[key] for row in mine], style, label=label)
+        axis.set_xticks(x)
+        axis.set_xlabel("threads")
+        axis.set_ylim(bottom=0)
+        axis.set_title(name)
+        axis.grid(True, alpha=0.2)
+        axis.legend(fontsize=8)
+    axes[0][0].set_ylabel("GB/s of original bytes")
+    save(figure, "threads")
+
+
+def plot_restore(plt, peers):
+    """Time to have 1 GB of bf16 weights back from storage that reads B GB/s. Reading and decoding at the same time: the longer of
+    the two; one after the other: their sum."""
+    rows = find(peers, data="N(0, 0.02) bf16")
+    bandwidth = [10 ** (i / 50 - 1) for i in range(101 + 30)]  # 0.1 .. 40
+    figure, axis = plt.subplots(figsize=(9, 5.5))
+    axis.plot(bandwidth, [1 / b for b in bandwidth], "k:", label="read uncompressed")
+    for name in ("LMC avx512", "LMC avx2", "LMC neon", "LMC scalar", "huff0, exponent plane", "OpenZL huffman, mask tree (pivco)", "zipnn", "zstd -1, planes"):
+        for row in find(rows, codec=name):
+            share, decode = row["encoded"] / row["bytes"], 1 / row["decode_gb_s"]
+            colour = look(name)[0]
+            axis.plot(bandwidth, [max(share / b, decode) for b in bandwidth], color=colour, label=name + ", overlapped")
+            if name in ("LMC avx512", "huff0, exponent plane"):
+                axis.plot(bandwidth, [share / b + decode for b in bandwidth], "--", color=colour, label=name + ", one after the other")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    plain(axis.xaxis)
+    plain(axis.yaxis)
+    axis.set_xlabel("storage, GB/s")
+    axis.set_ylabel("seconds for 1 GB restored")
+    axis.grid(True, which="both", alpha=0.2)
+    axis.legend(fontsize=8)
+    axis.set_title("Restoring bf16 weights, one core: computed from the measured speeds and sizes")
+    save(figure, "restore")
+
+
+def main_plots():
+    import matplotlib
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+    plt.rcParams.update({"svg.hashsalt": "lmc", "svg.fonttype": "none", "font.family": "sans-serif"})
+    bench, peers = load("bench.json"), load("peers.json")
+    if peers:
+        plot_ratio(plt, peers)
+        plot_restore(plt, peers)
+    if bench:
+        plot_tiers(plt, bench)
+        plot_threads(plt, bench)
+
+
+if __name__ == "__main__":
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb == "criteria":
+        main_criteria(sys.argv[2:] == ["--quick"])
+    elif verb == "command":
+        main_command()
+    elif verb == "plots" and len(sys.argv) == 3:
+        main_plots()
+    else:
+        sys.exit(__doc__)
