@@ -1,6 +1,6 @@
 /* In-process benchmark of LMC alone: kernels, whole codec, block sizes, threads. (peers.py measures others beside it.)
  *
- *   bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--level N] [--parts LIST] [--json FILE] [FILE...]
+ *   bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts LIST] [--json FILE] [FILE...]
  *
  * Parts, in this order; the default is all: kernels, codec, blocks, huge, threads. Data sets: synthetic ones of N MB (default 256; MB
  * are 10^6 bytes), then the FILEs: tensor data of safetensors files whose name says the dtype, as in model.bf16.safetensors;
@@ -28,7 +28,6 @@
 #define MAX_REPS 101
 static int n_reps = 5, huge_pages;
 static const char *only, *only_tier;
-static enum lmc_level level;
 static FILE *json;
 static int json_rows;
 
@@ -441,7 +440,6 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
 
     memset(&options, 0, sizeof options);
     options.dtype = dtype;
-    options.level = level;
     options.log2_block = log2_block;
     for (level = 0, cap = ws_size = 0; level < N_LEVELS; level++) {
         size_t bound, need;
@@ -840,14 +838,13 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--reps") == 0) n_reps = atoi(value);
         else if (strcmp(argv[i], "--tier") == 0) only_tier = value;
         else if (strcmp(argv[i], "--only") == 0) only = value;
-        else if (strcmp(argv[i], "--level") == 0) level = (enum lmc_level)atoi(value);
         else if (strcmp(argv[i], "--parts") == 0) parts = value;
         else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL) fail("cannot write ", value);
         else if (strcmp(argv[i], "--json") == 0) continue;
         else n_reps = 0;
     }
     if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000) {
-        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--level N] [--parts kernels,codec,blocks,huge,threads]"
+        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts kernels,codec,blocks,huge,threads]"
                         " [--json FILE] [FILE...]\n");
         return 2;
     }
