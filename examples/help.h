@@ -79,11 +79,10 @@ static const struct topic topics[] = {
      "padding that writers add. What has no such header is coded as bytes. Restoring to a pipe writes blocks as soon as they\n"
      "are checked; only exit code 0 says that nothing is missing. -l and cat need a file: the index stands at its end.\n"},
     {"memory",
-     "Memory does not grow with the files. With T threads it is about\n"
+     "Memory does not grow with the files. It is about\n"
      "\n"
-     "  (4 T + 1) blocks, plain and coded (a block: at most 512 KiB plain)   coding\n"
-     "  24 MiB                                                               reading ahead and writing behind\n"
-     "  16 MiB                                                               compressing a pipe of unknown length\n"
+     "  5 MiB for each thread                                                what is being read, coded and written\n"
+     "  32 MiB                                                               compressing a pipe of unknown length\n"
      "  the index: a few bytes for each block, and the names                 about 100 bytes for each MB of bf16\n"
      "  the header of a safetensors or GGUF file, while it is parsed         at most 100 MB of text; JSON takes 15 times its size\n"
      "\n"

@@ -3,7 +3,7 @@
  *
  * The program is one translation unit. From the bottom up:
  *   report.h      errors, progress            containers.h  tensors in safetensors, GGUF, .npy
- *   threads.h     pool, reading ahead         compress.h    files and directories to snapshots
+ *   threads.h     pool, bytes in and out      compress.h    files and directories to snapshots
  *   files.h       outputs, trees              restore.h     back again; tests
  *   options.h     what is asked for           inspect.h     lists, single tensors
  * This file reads the command line and goes through the files.

@@ -190,7 +190,7 @@ static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned 
 /* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not keep the pointer. */
 static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f, size_t *at, size_t n)
 {
-    uint8_t *copy = (uint8_t *)t_copy(f->data + *at, n);
+    uint8_t *copy = (uint8_t *)t_copy(n ? f->data + *at : NULL, n);
     enum lmc_status status = lmc_write_bytes(writer, copy, n);
     free(copy);
     *at += n;
@@ -205,8 +205,8 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
     t_memory memory;
     if (status != LMC_OK) return status;
     memset(&memory, 0, sizeof memory);
-    memory.data = (uint8_t *)t_copy(f->data + at, f->size - f->size / 16 - at);
     memory.size = f->size - f->size / 16 - at;
+    memory.data = (uint8_t *)t_copy(memory.size ? f->data + at : NULL, memory.size);
     memory.piece = 77777;
     memory.calls = calls;
     stream.read = t_read;
