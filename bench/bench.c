@@ -221,7 +221,7 @@ static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, in
     root.left.list = fix.left;
     root.right.list = fix.right;
     root.left.value = root.right.value = 0;
-    crc = k->join_root(fix.out, &planes, with_root ? &root : NULL, KERNEL_N, width, 1, ahead);
+    crc = k->join_root(fix.out, &planes, with_root ? &root : NULL, NULL, KERNEL_N, width, 1, ahead);
     wrote(sum, fix.out, (size_t)width * KERNEL_N);
     wrote(sum, &crc, sizeof crc);
     return (size_t)width * KERNEL_N;

@@ -235,6 +235,7 @@ static int open_snapshot(lmc_writer **writer, struct output *out, const struct o
     enum lmc_status status;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
+    options.level = o->level;
     sink.write = write_output;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);

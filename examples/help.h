@@ -34,8 +34,9 @@ static const struct topic topics[] = {
      "                    the directories        -T#, --threads=#  threads; 0: one for each core (default)\n"
      "      --dtype NAME  a raw array of NAME    -q, --quiet       no messages but errors\n"
      "      --opaque      plain bytes            -v, --verbose     sizes and speed\n"
-     "      --npy         cat: as a .npy file        --progress, --no-progress\n"
-     "      --file PATH   cat: in that file      -V, --version     -h, --help\n"
+     "      --max         smaller, but slower        --progress, --no-progress\n"
+     "      --npy         cat: as a .npy file    -V, --version     -h, --help\n"
+     "      --file PATH   cat: in that file\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
      "'cat' and 'help' come first, before any option; files of these names are ./cat and ./help.\n"},

@@ -123,7 +123,7 @@ static int parse_letters(struct options *o, struct arguments *a, const char *let
         if (*letters == 'h')
             return print_first_help(a);
         if (*letters >= '0' && *letters <= '9')
-            return fail_usage("there are no levels such as '-%s': one fits all", letters);
+            return fail_usage("there are no levels such as '-%s': the default, which is fast, and --max", letters);
         if (!set_letter(o, *letters)) {
             char name[2] = {*letters, 0};
             return fail_usage("there is no option '-%s'", name);
@@ -175,6 +175,8 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         o->npy = 1;
     else if (strcmp(word, "opaque") == 0)
         o->opaque = 1;
+    else if (strcmp(word, "max") == 0)
+        o->level = LMC_LEVEL_MAX;
     else if (strcmp(word, "progress") == 0)
         o->progress = 1;
     else if (strcmp(word, "no-progress") == 0)
@@ -217,8 +219,8 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o and -c exclude each other%s", "");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS)
-        return fail_usage("--opaque and --dtype are for compressing%s", "");
+    if ((o->opaque || o->dtype != LMC_AUTO || o->level != LMC_LEVEL_DEFAULT) && o->verb != VERB_COMPRESS)
+        return fail_usage("--opaque, --dtype and --max are for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
     if (o->json && o->verb != VERB_LIST)

@@ -14,6 +14,7 @@ struct options {
     int verbosity;            /* 0 quiet, 1 default, 2 and more verbose */
     const char *output;       /* -o; NULL */
     enum lmc_dtype dtype;     /* --dtype; LMC_AUTO: look into the file */
+    enum lmc_level level;     /* --max */
     const char *file;         /* --file; NULL */
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */

@@ -327,6 +327,7 @@ SYNC = 0xB1
 MAX_ELEMENTS = 1 << 20
 XOR, SUBTRACT = 0, 1
 STORED, PLANES = 0, 1
+MAX_JOINT = 2
 
 
 def read_block(source, run, number, size):
@@ -335,17 +336,19 @@ def read_block(source, run, number, size):
     sync, coding, prediction, grouping, n, payload_size, content_crc, header_crc = struct.unpack("<BBBBIIII", header)
     require(sync == SYNC, "no block where one should start")
     require(header_crc == crc32c(struct.pack("<II", run, number) + header[:16]), "block header", "CHECKSUM")
-    width, residual, reserved, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
-    require(reserved == 0 and layout in (STORED, PLANES), "Coding %#x of a block" % coding, "UNSUPPORTED")
+    width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
+    require(joint <= MAX_JOINT and layout in (STORED, PLANES), "Coding %#x of a block" % coding, "UNSUPPORTED")
     require(prediction == 0 and grouping == 0, "Prediction or Grouping of a block", "UNSUPPORTED")
     require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements")
     if layout == STORED:
-        require(payload_size == size and residual == XOR, "Payload_Size or Residual of a stored block")
+        require(payload_size == size and residual == XOR and joint == 0, "Payload_Size, Residual or Joint of a stored block")
         data = source.read(payload_size)
     else:
         require(payload_size < size, "Payload_Size")
         payload = Cursor(source.read(payload_size), "payload")
-        data = join_planes([read_plane(payload, n) for _ in range(width)], n, residual)
+        require(joint == 0 or width > 1, "Joint planes of width 1")
+        planes = read_joint_planes(payload, n, width, joint) if joint else [read_plane(payload, n) for _ in range(width)]
+        data = join_planes(planes, n, residual)
         payload.finish()
     require(crc32c(data) == content_crc, "content of a block", "CHECKSUM")
     return BLOCK_HEADER_SIZE + payload_size, data
@@ -362,6 +365,26 @@ def join_planes(planes, n, residual):
     for p, plane in enumerate(planes):
         data[p::len(planes)] = plane
     return bytes(data)
+
+
+def read_joint_planes(source, n, width, joint):
+    """Section 7.3."""
+    offset, = source.fields("H")
+    require(offset < 256 << joint, "Offset of joint planes")
+    planes = [read_plane(source, n) for _ in range(width - 2)]
+    rest = read_rest(source, n, joint)
+    wide = [(offset + symbol) % (256 << joint) for symbol in read_plane(source, n)]
+    return planes + [bytes(t << 8 - joint & 255 | v for t, v in zip(wide, rest)), bytes(t >> joint for t in wide)]
+
+
+def read_rest(source, n, joint):
+    rows = 8 // joint
+    row = (n + rows - 1) // rows
+    packed = source.take(row * (rows - 1))
+    values = [byte & 255 >> joint for byte in packed]
+    values += [sum(packed[c * row + i] >> 8 - joint << c * joint for c in range(rows - 1)) for i in range(row)]
+    require(not any(values[n:]), "values of Rest beyond the elements")
+    return values[:n]
 
 
 # ---- 8. Lists of bytes ----

@@ -201,8 +201,8 @@ def guess(plane):
 class Block:
     """data and payload (a list of parts) of a block."""
 
-    def __init__(self, data, width=1, residual=0, layout=0, payload=None):
-        self.data, self.width, self.residual, self.layout = bytes(data), width, residual, layout
+    def __init__(self, data, width=1, residual=0, layout=0, payload=None, joint=0):
+        self.data, self.width, self.residual, self.layout, self.joint = bytes(data), width, residual, layout, joint
         self.payload = [("the bytes", self.data)] if payload is None else payload
 
 
@@ -222,6 +222,35 @@ def planes(lists, coders=None, residual=0):
         parts = (coders or {}).get(p, guess)(plane)
         payload += [("plane %d: %s" % (p, parts[0][0]), parts[0][1])] + parts[1:]
     return Block(data, width, residual, 1, payload)
+
+
+def joint_rest(values, joint):
+    """Section 7.3: the packed values, as many as k * q."""
+    rows = 8 // joint
+    row = len(values) // rows
+    packed = bytearray(values[:row * (rows - 1)])
+    for i, value in enumerate(values[row * (rows - 1):]):
+        for c in range(rows - 1):
+            packed[c * row + i] |= (value >> c * joint & (1 << joint) - 1) << 8 - joint
+    return bytes(packed)
+
+
+def joint_planes(lists, joint, offset, coders=None, residual=0, beyond=()):
+    """The same with Joint; lists[-1] holds the symbols, lists[-2] the rest. beyond: pairs of place and value behind the elements."""
+    n, rows = len(lists[0]), 8 // joint
+    wide = [(offset + symbol) % (256 << joint) for symbol in lists[-1]]
+    split = lists[:-2] + [bytes(t << 8 - joint & 255 | v for t, v in zip(wide, lists[-2])), bytes(t >> joint for t in wide)]
+    values = list(lists[-2]) + [0] * (-n % rows)
+    for at, value in beyond:
+        values[n + at] = value
+    payload = [("Offset %d" % offset, struct.pack("<H", offset))]
+    for p, plane in enumerate(lists):
+        if p == len(lists) - 2:
+            payload.append(("Rest", joint_rest(values, joint)))
+            continue
+        parts = (coders or {}).get(p, guess)(plane)
+        payload += [("plane %d: %s" % (p, parts[0][0]), parts[0][1])] + parts[1:]
+    return Block(planes(split, {}, residual).data, len(lists), residual, 1, payload, joint)
 
 
 def plane_block(plane, coder, width=1, at=0, residual=0):
@@ -359,7 +388,7 @@ def file_body(b, owner, f):
 
 def add_block(b, owner, position, block):
     payload = join(block.payload)
-    coding = (1, 2, 4, 8).index(block.width) | block.residual << 2 | block.layout << 5
+    coding = (1, 2, 4, 8).index(block.width) | block.residual << 2 | block.joint << 3 | block.layout << 5
     head = b.pack(owner, ("Sync", 1, 0xB1), ("Coding", 1, coding), ("Prediction", 1, 0), ("Grouping", 1, 0),
                   ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)))
     head = b.with_crc(owner, "Header_CRC", head, struct.pack("<II", *b.value(owner + ".Position", position)))
@@ -594,6 +623,27 @@ def valid_vectors(v):
     v.valid("raw_though_constant", "8", "a raw plane whose bytes are all equal", one(plane_block(bytes(9), raw, 2)))
     v.valid("planes_n2", "7.2", "two elements of 8 bytes cannot be planes; three of 8 bytes can",
         one(stored(r.data(16), 8), planes([b"abc"] + [b"\1\1\1"] * 7)))
+    # 7.3: joint planes
+    own = Random(73)                           # so that the vectors after these stay as they are
+    for joint in (1, 2):
+        lengths = {0: 2, 1: 2, 3: 2, 200: 3, 254: 4, 255: 4}
+        rest = lambda n: bytes(own.below(256 >> joint) for _ in range(n))
+        for width in (2, 4, 8):
+            for residual in (0, 1):
+                lists = [own.data(203) for _ in range(width - 2)] + [rest(203), draw(own, lengths, 203)]
+                v.valid("joint%d_w%d_%s" % (joint, width, ("xor", "subtract")[residual]), "7.3", "Joint %d, width %d" % (joint, width),
+                        one(joint_planes(lists, joint, 100 * joint, {width - 1: tree(lengths)}, residual)))
+        for n in range(3, 13):
+            v.valid("joint%d_n%d" % (joint, n), "7.3", "Joint %d, %d elements: the last row of Rest" % (joint, n),
+                    one(joint_planes([b"\x51" * n] * 6 + [rest(n), b"\x52" * n], joint, 77, {}, 1)))
+        for offset in sorted({0, 255, 256, (256 << joint) - 256, (256 << joint) - 255, (256 << joint) - 1}):
+            v.valid("joint%d_offset_%d" % (joint, offset), "7.3", "Joint %d, Offset %d: sums modulo 2^%d" % (joint, offset, 8 + joint),
+                    one(joint_planes([b"\3" * 90, b"\4" * 90, rest(90), draw(own, lengths, 90)], joint, offset, {3: tree(lengths)}, 1)))
+        v.valid("joint%d_raw" % joint, "7.3", "Joint %d, the symbols are raw" % joint,
+                one(joint_planes([b"\3" * 70, b"\4" * 70, rest(70), own.data(70)], joint, 5, {3: raw}, 1)))
+        v.valid("joint%d_escape" % joint, "7.3", "Joint %d, an escape among the symbols; a tree in a lower plane" % joint,
+                one(joint_planes([draw(own, {7: 1, 9: 2}, 300, (0, 8)), b"\4" * 300, rest(300), draw(own, {7: 1, 9: 2}, 300, (0, 255))], joint, 300,
+                                 {0: tree({7: 1, 9: 2}, 2), 3: tree({7: 1, 9: 2}, 2)}, 1)))
     # 8.1, 8.2: trees
     def shape(name, what, lengths, escape=None, plane=None, n=64, others=(), **options):
         plane = plane if plane is not None else draw(r, lengths, n, others)
@@ -886,8 +936,7 @@ def invalid_vectors(v):
         planes([b.data]) for b in swapped])], {"block0.0.Position": (0, 1), "block0.1.Position": (0, 0)})
     bad_file("block_position_run", "7", "a block of another run", "CHECKSUM", [Src(data=b"xy"), Run([stored(b"x")]), Run([stored(b"y")])],
         {"block1.0.Position": (0, 0)})
-    for bit in (3, 4):
-        bad_block("coding_bit_%d" % bit, "7", "Coding: reserved bit %d" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
+    bad_block("joint_3", "7", "Joint 3", "UNSUPPORTED", {"Coding": lambda c: c | 0x18})
     for layout in range(2, 8):
         bad_block("layout_%d" % layout, "7", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
     for prediction in (1, 2, 3, 255):
@@ -910,6 +959,25 @@ def invalid_vectors(v):
     bad_block("stored_size_less", "7.1", "a stored payload shorter than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abc")]))
     bad_block("stored_size_more", "7.1", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
     bad_block("stored_residual", "7.1", "a stored block with Residual 1", "CORRUPT", {}, Block(b"abcd", 2, 1))
+    for joint in (1, 2):
+        bad_block("stored_joint_%d" % joint, "7.1", "a stored block with Joint %d" % joint, "CORRUPT", {}, Block(b"abcd", 2, joint=joint))
+        top, bits = (256 << joint) - 1, 8 - joint
+        joints = [b"\1" * 41, b"\2" * 41, bytes(41), b"\3" * 41]
+        good_joint = joint_planes(joints, joint, 0)
+        bad_block("joint_offset_%d" % (top + 1), "7.3", "Joint %d, Offset %d" % (joint, top + 1), "CORRUPT", {}, Block(
+            good_joint.data, 4, 0, 1, [("", struct.pack("<H", top + 1))] + good_joint.payload[1:], joint))
+        bad_block("joint_rest_last_%d" % joint, "7.3", "Joint %d: the last value of Rest is behind the elements, and not zero" % joint, "CORRUPT", {},
+                  joint_planes(joints, joint, 0, {}, 0, [(-41 % (8 // joint) - 1, 1 << bits - 1)]))
+        bad_block("joint_rest_next_%d" % joint, "7.3", "Joint %d: the first value of Rest behind the elements is not zero" % joint, "CORRUPT", {},
+                  joint_planes(joints, joint, 0, {}, 0, [(0, 1)]))
+        few = joint_planes([b"\1" * 3] * 6 + [bytes(3), b"\3" * 3], 1, 0, {}, 0, [(0, 2)])
+        cut = len(join(good_joint.payload[:3]))
+        bad_block("joint_ends_offset_%d" % joint, "7.3", "Joint %d: the payload ends within Offset" % joint, "CORRUPT", {}, Block(
+            good_joint.data, 4, 0, 1, [("", b"\0")], joint))
+        bad_block("joint_ends_rest_%d" % joint, "7.3", "Joint %d: the payload ends within Rest" % joint, "CORRUPT", {}, Block(
+            good_joint.data, 4, 0, 1, [("", join(good_joint.payload)[:cut + 8])], joint))
+    bad_block("joint_rest_byte", "7.3", "Joint 1: a byte of Rest is behind the elements, and not zero", "CORRUPT", {}, few)
+    bad_block("joint_w1", "7.3", "Joint 1, width 1", "CORRUPT", {"Coding": lambda c: c | 8}, plane_block(b"\7" * 40, constant))
     bad_block("payload_huge", "7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
     same = plane_block(b"\7" * 2, constant)
     bad_block("planes_not_smaller", "7.2", "planes that take as many bytes as the elements", "CORRUPT", {}, same)

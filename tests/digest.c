@@ -27,22 +27,25 @@ int main(int argc, char **argv)
     lmc_writer_options options;
     lmc_tensor tensors[2];
     t_memory out;
-    int dtype, kind;
-    size_t i, size = 1200000;
+    int dtype, kind, level;
+    size_t k, size = 1200000;
     uint8_t *src = (uint8_t *)malloc(size), *enc = (uint8_t *)malloc(2 * size), *ws;
 
     t_begin(argc, argv);
     if (argc > 1) workers = (unsigned)atoi(argv[1]);
     if (src == NULL || enc == NULL || workers > 16) return 1;
     parallel = t_parallel(&workers);
-    for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
-        for (kind = 0; kind < T_KINDS; kind++)
-            for (i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++)
+        for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+            for (k = 0; k < T_KINDS * sizeof counts / sizeof *counts; k++) {
                 char name[80];
+                const size_t i = k % (sizeof counts / sizeof *counts);
                 size_t enc_size = 0, ws_size;
                 lmc_tensor_options tensor_options;
                 memset(&tensor_options, 0, sizeof tensor_options);
+                kind = (int)(k / (sizeof counts / sizeof *counts));
                 tensor_options.dtype = (enum lmc_dtype)dtype;
+                tensor_options.level = (enum lmc_level)level;
                 tensor_options.log2_block = i % 2 ? 14 : 0;
                 tensor_options.parallel = workers ? &parallel : NULL;
                 ws_size = lmc_tensor_workspace_size(&tensor_options);
@@ -53,12 +56,11 @@ int main(int argc, char **argv)
                 size = counts[i] * lmc_dtype_width(tensor_options.dtype);
                 t_fill(src, size, (enum t_kind)kind, tensor_options.dtype, i);
                 if (lmc_encode_tensor(enc, 2 * size + 100, &enc_size, src, size, &tensor_options, ws, ws_size) != LMC_OK) return 1;
-                sprintf(name, "%s %s %lu", lmc_dtype_name(tensor_options.dtype), t_kind_names[kind], (unsigned long)counts[i]);
+                sprintf(name, "%s%s %s %lu", level ? "max " : "", lmc_dtype_name(tensor_options.dtype), t_kind_names[kind], (unsigned long)counts[i]);
                 show(name, enc, enc_size);
                 free(ws);
             }
     memset(&options, 0, sizeof options);
-    memset(&out, 0, sizeof out);
     options.parallel = workers ? &parallel : NULL;
     t_fill(src, 300000, T_PICKLE, LMC_U8, 3);
     t_fill(src + 1000, 60000, T_GAUSS, LMC_BF16, 3);
@@ -68,9 +70,13 @@ int main(int argc, char **argv)
     t_add_file(&model, "tensors", src, 300000)->file.tensors = tensors;
     model.files[0].file.n_tensors = 2;
     t_add_file(&model, "pipe", src, 250000)->file.size = LMC_UNKNOWN_SIZE;
-    if (t_write_model(&model, &out, &options, 999, NULL) != LMC_OK) return 1;
-    show("snapshot", out.data, out.size);
-    free(out.data);
+    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++) {
+        memset(&out, 0, sizeof out);
+        options.level = (enum lmc_level)level;
+        if (t_write_model(&model, &out, &options, 999, NULL) != LMC_OK) return 1;
+        show(level ? "max snapshot" : "snapshot", out.data, out.size);
+        free(out.data);
+    }
     free(src);
     free(enc);
     return 0;

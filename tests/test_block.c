@@ -4,6 +4,7 @@
 
 static t_guard g_src, g_enc, g_dst, g_ws;
 static const lmc_position origin = {0, 0};
+static enum lmc_level g_level; /* of all encoding */
 
 /* Encode size bytes at src, check all that the header promises about it, decode, and give back the encoded size. */
 static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_position position)
@@ -16,7 +17,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, 
 
     CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
     memset(ws, 0xA5, ws_size);
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, dtype, position, ws, ws_size), LMC_OK)) return 0;
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
     CHECK(t_crc32c(0, src, size) == crc); /* the source is untouched */
 
@@ -53,17 +54,17 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_pos
     CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
     n = lmc_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
     CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, position, t_tail(&g_ws, n), n), LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, dtype, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, dtype, g_level, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     /* the output */
     CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     step = enc_size > 700 ? enc_size / 97 : 1;
     for (cap = 0; cap < enc_size; cap += step)
-        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     cap = enc_size - 1;
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     CHECK(got == 12345); /* output parameters are set only on success */
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, dtype, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_OK);
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), copy, enc_size) == 0); /* the same bytes as with more room */
 
     /* the position */
@@ -232,6 +233,33 @@ static void test_auto(void)
     }
 }
 
+/* Joint coding, where it must happen: normal floats take it, and come back from blocks of every size; what one window of wide symbols
+ * does not hold (a huge value and a zero) is coded all the same. */
+static void test_joint(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32, LMC_F64};
+    size_t i, n;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (n = 10001; n <= 65536; n = n < 10010 ? n + 1 : n * 2) {
+            const unsigned width = lmc_dtype_width(dtypes[i]);
+            uint8_t *src = t_tail(&g_src, n * width);
+            size_t plain, joint, mixed;
+            t_note("joint: %s, %lu elements", lmc_dtype_name(dtypes[i]), (unsigned long)n);
+            t_fill(src, n * width, T_GAUSS, dtypes[i], n);
+            g_level = LMC_LEVEL_DEFAULT;
+            plain = round_trip(src, n * width, dtypes[i], origin);
+            g_level = LMC_LEVEL_MAX;
+            joint = round_trip(src, n * width, dtypes[i], origin);
+            CHECK((t_tail(&g_enc, joint)[1] & 0x18) != 0);
+            CHECK((double)joint < (double)plain - 0.005 * (double)n); /* 4 bits in 100 elements: real gains are ten times that */
+            if (n == 10001) edges(src, n * width, dtypes[i], origin);
+            memset(src, 0, width);
+            src[2 * width - 1] = 0x7E;
+            mixed = round_trip(src, n * width, dtypes[i], origin);
+            CHECK((t_tail(&g_enc, mixed)[1] & 0x18) == 0 && mixed <= plain + 64);
+        }
+}
+
 static void test_arguments(void)
 {
     uint8_t src[64] = {1, 2, 3}, dst[128], enc[128];
@@ -239,19 +267,20 @@ static void test_arguments(void)
     uint8_t *ws = t_tail(&g_ws, ws_size), *big = g_src.data;
     lmc_block_info info;
     t_note("arguments");
-    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, LMC_BF16, origin, ws, ws_size), LMC_OK);
-    CHECK_STATUS(lmc_encode_block(NULL, 128, &got, src, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, NULL, src, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, NULL, 64, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 0, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 63, LMC_BF16, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 62, LMC_F32, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 60, LMC_F64, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, (enum lmc_dtype)LMC_DTYPE_COUNT, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, LMC_BF16, origin, ws, ws_size),
+    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(NULL, 128, &got, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, NULL, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, NULL, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 0, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 63, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 62, LMC_F32, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 60, LMC_F64, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, (enum lmc_dtype)LMC_DTYPE_COUNT, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, (enum lmc_level)2, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, LMC_BF16, g_level, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, origin, ws, 0), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, g_level, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, g_level, origin, ws, 0), LMC_ERR_WORKSPACE);
     CHECK_STATUS(lmc_decode_block(NULL, 64, &got, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decode_block(dst, 64, NULL, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decode_block(dst, 64, &got, NULL, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
@@ -326,10 +355,14 @@ int main(int argc, char **argv)
     g_ws = t_new_guard(lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     test_tools();
     test_arguments();
-    test_patterns();
-    test_trees();
-    test_sizes();
-    test_auto();
-    test_round_trips();
+    for (g_level = LMC_LEVEL_DEFAULT;; g_level = LMC_LEVEL_MAX) {
+        test_patterns();
+        test_trees();
+        test_sizes();
+        test_auto();
+        test_round_trips();
+        if (g_level == LMC_LEVEL_MAX) break;
+    }
+    test_joint();
     return t_end();
 }

@@ -1070,6 +1070,13 @@ class Containers(Case):
         packed = self.lmc("--dtype", "BF16", stdin=self.read("a") * 3 + b"x").stdout
         self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a") * 3 + b"x")
 
+    def test_max(self):
+        self.write("a", bf16(200000))
+        plain = self.round_trip("a", "--dtype", "BF16")
+        self.assertLess(self.round_trip("a", "-f", "--max", "--dtype", "BF16"), plain - 1000)
+        self.refuses("--max", "-d", "a.lmc", code=2, says="--max")
+        self.refuses("-9", "a", code=2, says="--max")
+
     def test_mutated_headers(self):
         """No mutation crashes; what is accepted is restored."""
         rng = random.Random(11)

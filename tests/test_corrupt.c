@@ -184,10 +184,11 @@ static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint
 
 static void test_blocks(long rounds)
 {
-    static const struct { enum lmc_dtype dtype; enum t_kind kind; size_t n; } cases[] = {
+    static const struct { enum lmc_dtype dtype; enum t_kind kind; size_t n; enum lmc_level level; } cases[] = {
         {LMC_BF16, T_GAUSS, 700}, {LMC_BF16, T_SPARSE, 5000}, {LMC_F32, T_GAUSS, 300}, {LMC_U8, T_TEXT, 900}, {LMC_F8_E4M3, T_GAUSS, 600},
         {LMC_F16, T_SKEWED, 3000}, {LMC_AUTO, T_PICKLE, 2000}, {LMC_F64, T_SPECIAL, 300}, {LMC_U8, T_SPARSE, 4000}, {LMC_I16, T_RANDOM, 60},
-        {LMC_U8, T_ZERO, 100}};
+        {LMC_U8, T_ZERO, 100}, {LMC_BF16, T_GAUSS, 1002, LMC_LEVEL_MAX},
+        {LMC_F32, T_GAUSS, 801, LMC_LEVEL_MAX}};
     static uint8_t data[1 << 16], enc[(1 << 16) + 20];
     size_t c, i, k;
     long reached = 0, refused = 0, checksum = 0, round;
@@ -196,7 +197,8 @@ static void test_blocks(long rounds)
         uint8_t *bad;
         t_fill(data, size, cases[c].kind, cases[c].dtype, c);
         t_note("block %lu", (unsigned long)c);
-        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, cases[c].dtype, origin, g_ws.data, g_ws.cap), LMC_OK)) continue;
+        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, cases[c].dtype, cases[c].level, origin, g_ws.data, g_ws.cap), LMC_OK))
+            continue;
         for (i = 0; i < enc_size; i += t_quick ? 11 : 1) {
             t_note("block %lu: cut to %lu of %lu", (unsigned long)c, (unsigned long)i, (unsigned long)enc_size);
             bad = t_tail(&g_enc, i);

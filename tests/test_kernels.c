@@ -72,7 +72,7 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 CHECK(ok);
                 ahead.data = n & 1 ? src : NULL;
                 ahead.size = n & 1 ? n : 0;
-                CHECK(k->join_root(dst, &back, NULL, n, width, rotate, ahead) == lmc__crc32c_scalar(0, src, n * width));
+                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) == lmc__crc32c_scalar(0, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
                 for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
                 CHECK(memcmp(counts, expected, sizeof counts) == 0);
@@ -151,7 +151,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                             ahead.size = n * width;
                         }
                         {
-                            const uint32_t crc = k->join_root(dst, &joins, &merged, n, width, rotate, ahead);
+                            const uint32_t crc = k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
                             uint8_t *again = t_tail(&guard_b, n * width);
                             lmc__const_planes plain;
                             for (p = 0; p < width; p++) plain.row[p] = expected[p];
@@ -245,6 +245,97 @@ static void test_trees(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
+/* Symbols that are still to be merged, and such as are there, joined with what was packed. */
+static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t *high, const uint8_t *low, const uint8_t *symbols,
+                            const uint8_t *packed, size_t n, const lmc__joint *joint)
+{
+    static uint8_t rows[6][MAX_N + LMC__PAD], list[MAX_N + LMC__PAD], left[MAX_N + LMC__PAD], right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
+    static uint8_t strips[2][MAX_N + LMC__PAD];
+    static uint8_t dst[8 * MAX_N], expected[8 * MAX_N];
+    const lmc__ahead ahead = {n & 1 ? packed : NULL, n & 1 ? joint->packed_size : 0};
+    uint8_t mask[MAX_N / 8 + 16];
+    lmc__joint with = *joint;
+    lmc__merged root;
+    unsigned width, p;
+    int merges;
+    for (width = 2; width <= 8; width *= 2)
+        for (merges = 0; merges < 2; merges++) {
+            lmc__const_planes plain, rest;
+            uint32_t crc;
+            for (p = 0; p + 2 < width; p++) {
+                fill(rows[p], n, seed, 256);
+                plain.row[p] = rest.row[p] = rows[p];
+            }
+            plain.row[width - 2] = low;
+            plain.row[width - 1] = high;
+            lmc__join_scalar(expected, &plain, n, width, 1);
+            memcpy(list, symbols, n);
+            k->partition(mask, left, right, list, n, 128);
+            root.plane = width - 1;
+            root.row = row;
+            root.mask = mask;
+            root.left.list = left;
+            root.right.list = right;
+            root.left.value = root.right.value = 0;
+            rest.row[width - 2] = row;
+            rest.row[width - 1] = merges ? row : symbols;
+            with.packed = packed;
+            with.high = strips[0];
+            with.low = strips[1];
+            memset(dst, 0, n * width);
+            crc = k->join_root(dst, &rest, merges ? &root : NULL, &with, n, width, 1, ahead);
+            LMC__FENCE_STREAMS();
+            CHECK(memcmp(dst, expected, n * width) == 0 && crc == lmc__crc32c_scalar(0, expected, n * width));
+        }
+}
+
+/* All counts; random windows of wide symbols; unfolded in pieces of any size. */
+static void test_joint(const lmc__kernels *k, uint64_t *seed)
+{
+    unsigned extra;
+    size_t n, i;
+    for (extra = 1; extra <= 2; extra++)
+        for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+            uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high + MAX_N + LMC__PAD;
+            uint8_t *const high_back = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const low_back = high_back + MAX_N + LMC__PAD;
+            uint8_t *const symbols = t_tail(&guard_c, 2 * MAX_N + LMC__PAD);
+            const unsigned offset = (unsigned)t_below(seed, 256u << extra), rows = 8 / extra;
+            const size_t row = (n + rows - 1) / rows;
+            uint8_t expected[MAX_N + 8], *exact;
+            lmc__joint joint;
+            int ok = 1;
+            lmc__set_joint(&joint, extra, offset, n);
+            CHECK(joint.packed_size == row * (rows - 1));
+            exact = t_tail(&guard_c, joint.packed_size);
+            memset(expected, 0, sizeof expected);
+            memset(exact, 0, joint.packed_size);
+            for (i = 0; i < n; i++) {
+                const unsigned wide = offset + (unsigned)t_below(seed, 256), rest = (unsigned)t_below(seed, 256u >> extra);
+                unsigned b;
+                high[i] = (uint8_t)(wide >> extra);
+                low[i] = (uint8_t)(wide << (8 - extra) | rest);
+                if (i < joint.packed_size) expected[i] |= (uint8_t)rest;
+                else
+                    for (b = 0; b + 1 < rows; b++)
+                        expected[b * row + i - joint.packed_size] |= (uint8_t)(rest >> b * extra << (8 - extra));
+            }
+            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset, (unsigned long)n);
+            k->fold(symbols, exact, high, low, n, &joint);
+            CHECK(memcmp(exact, expected, joint.packed_size) == 0);
+            for (i = 0; i < n; i++) ok &= symbols[i] == (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
+            CHECK(ok);
+            memset(high_back, 0xEE, n);
+            memset(low_back, 0xEE, n);
+            for (i = 0; i < n;) {
+                const size_t m = 1 + t_below(seed, n - i);
+                k->unfold(high_back + i, low_back + i, symbols + i, exact, i, m, &joint);
+                i += m;
+            }
+            CHECK(memcmp(high_back, high, n) == 0 && memcmp(low_back, low, n) == 0);
+            test_joint_join(k, seed, high, low, symbols, exact, n, &joint);
+        }
+}
+
 static void test_constant(const lmc__kernels *k, uint64_t *seed)
 {
     size_t n;
@@ -279,6 +370,7 @@ int main(int argc, char **argv)
         test_roots(k, &seed);
         test_trees(k, &seed);
         test_constant(k, &seed);
+        test_joint(k, &seed);
     }
     return t_end();
 }

@@ -46,6 +46,7 @@ static void test_sizes(void)
                 size_t size = counts[k] * lmc_dtype_width(dtypes[i]), enc_size, small = 0;
                 lmc_tensor_options options = options_of(dtypes[i], k % 2 ? 14 : 0, (uint32_t)k);
                 uint8_t *src = t_tail(&g_src, size), *enc;
+                options.level = (i + k + kind / 3) % 2 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
                 if (t_quick && counts[k] > 50000 && kind) continue;
                 t_note("%s %s, %lu elements", lmc_dtype_name(dtypes[i]), t_kind_names[kind], (unsigned long)counts[k]);
                 t_fill(src, size, (enum t_kind)kind, dtypes[i], k);
@@ -242,12 +243,13 @@ static void test_arguments(void)
     bad.parallel = &parallel;
     CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX || lmc_tensor_workspace_size(&bad) / 1024 > lmc_workspace_size((size_t)1 << 20));
     CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size), LMC_ERR_WORKSPACE);
-    for (n = 0; n < 5; n++) {
+    for (n = 0; n < 6; n++) {
         bad = options;
         if (n == 0) bad.log2_block = 13;
         if (n == 1) bad.log2_block = 21;
         if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
-        if (n >= 3) {
+        if (n == 5) bad.level = (enum lmc_level)2;
+        if (n == 3 || n == 4) {
             parallel.n_workers = n == 3 ? 0 : 1025;
             bad.parallel = &parallel;
         }
