@@ -1377,31 +1377,34 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 }
 #endif
 
-/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Four tables, because a count that was stored a few cycles
- * ago is slow to load. -- */
+/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because a count that was stored a few cycles
+ * ago is slow to load, and in skewed planes most bytes want the same one. -- */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
-    uint32_t more[3][256];
-    size_t i;
-    int v;
-    memset(more, 0, sizeof more);
-    for (i = 0; i + 8 <= n; i += 8) {
-        const uint64_t w = lmc__load64(src + i);
-        if (w == (w & 255) * 0x0101010101010101u) { /* skewed planes would wait for one count */
-            counts[w & 255] += 8;
-            continue;
+    const size_t most = (size_t)8 << 15; /* so that 16 bits suffice */
+    while (n != 0) {
+        const size_t part = lmc__min(n, most);
+        uint16_t table[8][256];
+        size_t i;
+        int v;
+        memset(table, 0, sizeof table);
+        for (i = 0; i + 8 <= part; i += 8) {
+            const uint64_t w = lmc__load64(src + i);
+            table[0][w & 255]++;
+            table[1][w >> 8 & 255]++;
+            table[2][w >> 16 & 255]++;
+            table[3][w >> 24 & 255]++;
+            table[4][w >> 32 & 255]++;
+            table[5][w >> 40 & 255]++;
+            table[6][w >> 48 & 255]++;
+            table[7][w >> 56]++;
         }
-        counts[w & 255]++;
-        more[0][w >> 8 & 255]++;
-        more[1][w >> 16 & 255]++;
-        more[2][w >> 24 & 255]++;
-        counts[w >> 32 & 255]++;
-        more[0][w >> 40 & 255]++;
-        more[1][w >> 48 & 255]++;
-        more[2][w >> 56]++;
+        for (; i < part; i++) table[0][src[i]]++;
+        for (v = 0; v < 256; v++)
+            counts[v] += (uint32_t)table[0][v] + table[1][v] + table[2][v] + table[3][v] + table[4][v] + table[5][v] + table[6][v] + table[7][v];
+        src += part;
+        n -= part;
     }
-    for (; i < n; i++) counts[src[i]]++;
-    for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
 /* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
