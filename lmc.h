@@ -454,8 +454,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #include <immintrin.h>
 #include <cpuid.h>
-#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
+#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -728,8 +728,10 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-#define LMC__CRC_LANE 4096u
-#define LMC__CRC_LANE_SHIFT 0x35D73A62u /* x^(8 * LMC__CRC_LANE) */
+/* Bytes of each of the lanes that a CRC is computed in at once. Three fill a strip of LMC__STRIP_SIZE bytes up to its last 8, four fill it. */
+#define LMC__CRC_LANE3 2728u
+#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu /* x^(8 * LMC__CRC_LANE3) */
+#define LMC__CRC_LANE4 2048u
 
 /* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for high-performance CRC
  * generation", 2008). */
@@ -745,16 +747,16 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
         uint32_t crc1 = 0, crc2 = 0;
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
             crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE + i);
+            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
+            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
         }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc2;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
     }
     for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
     for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
@@ -762,24 +764,38 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 #if LMC__X86
-/* The crc32 instruction has three cycles of latency and one of throughput: three lanes, as above. */
+/* The crc32 instruction has three cycles of latency and one of throughput: lanes again. This is word i of each. */
+LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
+    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all lanes: lane 3 - j is multiplied by x^(8 j LMC__CRC_LANE4). The product with x^(8 j LMC__CRC_LANE4 - 33) as a number
+ * of 64 bits lacks 33 powers of x: 32 that the crc32 instruction adds, one because the product of two 32-bit numbers has 63. */
+LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
+    const __m128i k3 = _mm_cvtsi64_si128(0xB9D68D49), k2 = _mm_cvtsi64_si128(0x82F89C77), k1 = _mm_cvtsi64_si128(0xA51B6135);
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), k3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), k2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), k1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+}
+
 LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c0 = (uint32_t)~crc;
-    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
-        uint64_t c1 = 0, c2 = 0;
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE; i += 8) {
-            c0 = _mm_crc32_u64(c0, lmc__load64(p + i));
-            c1 = _mm_crc32_u64(c1, lmc__load64(p + LMC__CRC_LANE + i));
-            c2 = _mm_crc32_u64(c2, lmc__load64(p + 2 * LMC__CRC_LANE + i));
-        }
-        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c2;
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
     }
-    for (; size >= 8; p += 8, size -= 8) c0 = _mm_crc32_u64(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = _mm_crc32_u8((uint32_t)c0, *p);
-    return ~(uint32_t)c0;
+    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    return ~(uint32_t)c[0];
 }
 
 /* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16 bytes that stand d bytes
@@ -2448,7 +2464,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
-    if (!(c >> 27 & 1) || !(c >> 20 & 1) || !(c >> 23 & 1)) return 0; /* OSXSAVE, SSE4.2, POPCNT */
+    if ((c & 0x8900002) != 0x8900002) return 0; /* OSXSAVE, POPCNT, SSE4.2, PCLMULQDQ */
     if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return 0;
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
