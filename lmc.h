@@ -2227,7 +2227,11 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
     size_t i, ones = 0;
-    for (i = 0; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (i = 0; i + 32 <= size; i += 32) {
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) + _mm_popcnt_u64(lmc__load64(mask + i + 8)));
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) + _mm_popcnt_u64(lmc__load64(mask + i + 24)));
+    }
+    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
@@ -2510,7 +2514,7 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
     const __m256i zero = _mm256_setzero_si256();
     const uint8_t *mask = NULL, *left = NULL, *right = NULL, *row[8];
     size_t i, j, left_step = 0, right_step = 0;
-    uint8_t buffer[2 * LMC__STRIP_SIZE + 32], constant[2][32], *from, *to = buffer;
+    uint8_t buffer[2][LMC__STRIP_SIZE + 1024], constant[2][32], *from, *to = buffer[0]; /* not at a distance of 4 KiB, where loads mistake stores */
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     lmc__const_planes rest = *planes;
     lmc__merged rest_root;
@@ -2518,8 +2522,8 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
     unsigned p;
     if (merges) rest_root = *root;
     /* the first strip */
-    (void)lmc__join_strips(buffer, planes, root, strip, width, rotate, lmc__no_crc, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
-    lmc__store_avx2(dst, lmc__load_avx2(buffer));
+    (void)lmc__join_strips(to, planes, root, strip, width, rotate, lmc__no_crc, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    lmc__store_avx2(dst, lmc__load_avx2(to));
     if (merges) {
         const size_t ones = lmc__count_ones_avx2(root->mask, strip / 8);
         mask = root->mask;
@@ -2535,12 +2539,11 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
     for (i = strip; i + strip <= n; i += strip) {
         uint8_t *const out = dst + (i - strip) * width + head;
         from = to;
-        to = buffer + LMC__STRIP_SIZE - (size_t)(to - buffer);
+        to = buffer[i / strip & 1];
         for (j = 0; j < strip; j += 32) {
             /* what is read next is no longer than what is written, and compressed data ends sooner */
             LMC__UNROLL for (p = 0; p < width; p += 2) LMC__PREFETCH(ahead.data + lmc__min((i - strip + j) * width + 32 * p, ahead.size));
             LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + j * width / 4, p);
-            LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx2(row[p] + i + j);
             if (merges) {
                 const uint32_t m = lmc__load32(mask + (i + j) / 8);
                 const size_t ones = (size_t)_mm_popcnt_u64(m);
@@ -2548,12 +2551,12 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
                 left += (32 - ones) & left_step;
                 right += ones & right_step;
             }
+            LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx2(row[p] + i + j);
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
             LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + j * width + 32 * p, rotate ? lmc__rotate_avx2(v[p], width, 0) : v[p]);
-            /* the last store of a strip takes its end from the next strip: behind the second half there are the first bytes of the first one */
-            lmc__store_avx2(buffer + 2 * LMC__STRIP_SIZE, lmc__load_avx2(buffer));
+            lmc__store_avx2(from + LMC__STRIP_SIZE, lmc__load_avx2(to)); /* the last vector that is copied ends there */
             LMC__UNROLL for (p = 0; p < width; p++)
                 _mm256_stream_si256((__m256i *)(void *)(out + j * width + 32 * p), lmc__load_avx2(from + head + j * width + 32 * p));
         }
