@@ -465,8 +465,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #include <immintrin.h>
 #include <cpuid.h>
-#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
+#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -798,8 +798,10 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-#define LMC__CRC_LANE 4096u
-#define LMC__CRC_LANE_SHIFT 0x35D73A62u /* x^(8 * LMC__CRC_LANE) */
+/* Bytes of each of the lanes that a CRC is computed in at once. Three fill a strip of LMC__STRIP_SIZE bytes up to its last 8, four fill it. */
+#define LMC__CRC_LANE3 2728u
+#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu /* x^(8 * LMC__CRC_LANE3) */
+#define LMC__CRC_LANE4 2048u
 
 /* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for high-performance CRC
  * generation", 2008). */
@@ -815,16 +817,16 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
         uint32_t crc1 = 0, crc2 = 0;
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
             crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE + i);
+            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
+            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
         }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE_SHIFT) ^ crc2;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
     }
     for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
     for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
@@ -836,16 +838,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
         uint32_t c1 = 0, c2 = 0;
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE; i += 8) {
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
             c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
-            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE + i));
-            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE + i));
+            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
+            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
         }
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE_SHIFT) ^ c2;
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
     for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
@@ -854,24 +856,46 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* The crc32 instruction has three cycles of latency and one of throughput: three lanes, as above. */
+/* The crc32 instruction has three cycles of latency and one of throughput: lanes again. This is word i of each. */
+LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
+    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all lanes: lane 3 - j is multiplied by x^(8 j LMC__CRC_LANE4). The product with x^(8 j LMC__CRC_LANE4 - 33) as a number
+ * of 64 bits lacks 33 powers of x: 32 that the crc32 instruction adds, one because the product of two 32-bit numbers has 63. */
+LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
+    const __m128i k3 = _mm_cvtsi64_si128(0xB9D68D49), k2 = _mm_cvtsi64_si128(0x82F89C77), k1 = _mm_cvtsi64_si128(0xA51B6135);
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), k3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), k2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), k1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+}
+
 LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c0 = (uint32_t)~crc;
-    for (; size >= 3 * LMC__CRC_LANE; p += 3 * LMC__CRC_LANE, size -= 3 * LMC__CRC_LANE) {
-        uint64_t c1 = 0, c2 = 0;
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE; i += 8) {
-            c0 = _mm_crc32_u64(c0, lmc__load64(p + i));
-            c1 = _mm_crc32_u64(c1, lmc__load64(p + LMC__CRC_LANE + i));
-            c2 = _mm_crc32_u64(c2, lmc__load64(p + 2 * LMC__CRC_LANE + i));
-        }
-        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply((uint32_t)c0, LMC__CRC_LANE_SHIFT) ^ c2;
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
     }
-    for (; size >= 8; p += 8, size -= 8) c0 = _mm_crc32_u64(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = _mm_crc32_u8((uint32_t)c0, *p);
-    return ~(uint32_t)c0;
+    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    return ~(uint32_t)c[0];
+}
+
+/* For strips whose CRC is computed elsewhere. */
+static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
+{
+    (void)p;
+    (void)size;
+    return crc;
 }
 
 /* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16 bytes that stand d bytes
@@ -1456,6 +1480,63 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 }
 #endif
 
+#if LMC__AVX2_TEXT
+/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows just count up: there the distance between
+ * an entry and its place is the same throughout. One shuffle finds each row's distance, one more for each other row corrects it. */
+typedef struct lmc__rows {
+    uint8_t distance[16]; /* of the row's first entry */
+    unsigned n;           /* rows to correct */
+    uint8_t first[16];    /* where they start */
+    uint8_t more[16][16]; /* what is added there */
+} lmc__rows;
+
+LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
+{
+    const __m128i up = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    unsigned i;
+    rows->n = 0;
+    for (i = 0; i < 16; i++) {
+        const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
+        const __m128i more = _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
+        if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
+        rows->first[rows->n] = (uint8_t)(16 * i);
+        _mm_storeu_si128((__m128i *)(void *)rows->more[rows->n++], more);
+    }
+}
+
+LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row) { return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row)); }
+
+LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+{
+    const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+    __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
+    unsigned i;
+    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those of other rows get */
+        const __m256i place = _mm256_adds_epu8(_mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
+        out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
+    }
+    return out;
+}
+
+LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    lmc__rows rows;
+    size_t i;
+    lmc__set_rows_avx2(&rows, table);
+    for (i = 0; i + 32 <= n; i += 32) lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    lmc__map_scalar(dst + i, src + i, n - i, table);
+}
+
+/* Byte i: -1 if bit i of m is set, else 0. */
+LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+#endif
+
 #if LMC__X86
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
@@ -1767,29 +1848,58 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 #endif
 
 #if LMC__AVX2_TEXT
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each. */
+#define LMC__SORT_PLACES_1(m) { LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m) }
+#define LMC__PACK_PLACE(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
+#define LMC__PACK_PLACES_1(m) \
+    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) | LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | \
+     LMC__PACK_PLACE(m, 6) | LMC__PACK_PLACE(m, 7))
+static const uint64_t lmc__sort_places[256][2] = { LMC__256(LMC__SORT_PLACES_1) };
+
+/* The 8 bytes in the lower or, if high, in the upper half of v. */
+LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m128i v, int high, unsigned m)
+{
+    const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
+    if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
+    if (right) _mm_storeh_pd((double *)(void *)(right + n_right), _mm_castsi128_pd(x));
+}
+
+/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there are now on the right. */
+LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m256i v, uint32_t m)
+{
+    const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
+    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF), r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
+    lmc__partition8_avx2(left, right, n_left, n_right, low, 0, m & 255);
+    lmc__partition8_avx2(left, right, n_left + 8 - r1, n_right + r1, low, 1, m >> 8 & 255);
+    lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
+    lmc__partition8_avx2(left, right, n_left + 24 - r3, n_right + r3, high, 1, m >> 24);
+    return n_right + (size_t)_mm_popcnt_u64(m);
+}
+
+/* Bit i: whether byte i of v >= that of s, unsigned. */
+LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s) { return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v)); }
+
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
     const __m256i s = _mm256_set1_epi8((char)split);
-    size_t i, n_right = 0, n_left = 0;
+    size_t i, n_right = 0;
+    if (!want_left) left = NULL;
+    if (!want_right) right = NULL;
     for (i = 0; i + 32 <= n; i += 32) {
         const __m256i v = lmc__load_avx2(src + i);
-        const uint32_t m = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v)); /* v >= split */
-        const __m128i half[2] = {_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)};
-        unsigned j;
+        const uint32_t m = lmc__compare_avx2(v, s);
         lmc__store32(mask + i / 8, m);
-        LMC__UNROLL for (j = 0; j < 4; j++) {
-            const unsigned b = m >> 8 * j & 255, ones = lmc__ones[b];
-            const __m128i places = _mm_set_epi64x((long long)lmc__pack_places[b], (long long)lmc__pack_places[b ^ 255]);
-            const __m128i x = j & 1 ? _mm_shuffle_epi8(_mm_unpackhi_epi64(half[j / 2], half[j / 2]), places) : _mm_shuffle_epi8(half[j / 2], places);
-            if (want_left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
-            if (want_right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
-            n_right += ones;
-            n_left += 8 - ones;
-        }
+        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
     }
     if (i < n) {
-        n_right += lmc__partition_scalar(mask + i / 8, want_left ? left + n_left : NULL, want_right ? right + n_right : NULL, src + i, n - i, split);
+        const __m256i v = lmc__load_avx2(src + i);
+        const uint32_t m = lmc__compare_avx2(v, s) & (((uint32_t)1 << (n - i)) - 1);
+        uint8_t word[4];
+        lmc__store32(word, m);
+        memcpy(mask + i / 8, word, (n - i + 7) / 8);
+        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
     }
     return n_right;
 }
@@ -2022,33 +2132,48 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 #endif
 
 #if LMC__AVX2_TEXT
+/* 16 bytes from each of two places. */
+LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
+                                   _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is the number of those before it that
+ * come from the same one, which sums within 2, 4, 8 and 16 bytes give. Without tables: twice 16 shuffles by 8 bytes cost more. */
+LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l, __m256i r, int left_list, int right_list)
+{
+    const __m256i in4 = _mm256_setr_epi8(-1, -1, 1, 1, -1, -1, 5, 5, -1, -1, 9, 9, -1, -1, 13, 13, -1, -1, 1, 1, -1, -1, 5, 5, -1, -1, 9, 9, -1, -1, 13, 13);
+    const __m256i in8 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11, -1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7, -1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i one = lmc__spread_bits_avx2(m);
+    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    __m256i sum = one; /* minus the number of ones up to here */
+    if (left_list || right_list) {
+        sum = _mm256_mullo_epi16(sum, _mm256_set1_epi16(0x0101));
+        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in4));
+        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in8));
+        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in16));
+    }
+    if (left_list) l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
+    if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi8(-1))); /* -sum - 1 */
+    return _mm256_blendv_epi8(l, r, one);
+}
+
 LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
 {
-    const __m128i l = _mm_set1_epi8((char)left.value), r = _mm_set1_epi8((char)right.value);
+    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i < n; i += 64) {
-        const uint64_t m = lmc__load_mask(mask, i, n);
-        /* byte j of ones: number of one bits in bytes 0 .. j-1 of m; so the loads do not wait for each other */
-        uint64_t ones = m - (m >> 1 & 0x5555555555555555u);
-        const unsigned bytes = (unsigned)lmc__min(8, (n - i + 7) / 8);
-        unsigned j;
-        ones = (ones & 0x3333333333333333u) + (ones >> 2 & 0x3333333333333333u);
-        ones = ((ones + (ones >> 4)) & 0x0F0F0F0F0F0F0F0Fu) * (LMC__ONES8 << 8);
-        for (j = 0; j < bytes; j++) {
-            const unsigned before = (unsigned)(ones >> 8 * j & 255);
-            __m128i x = left_list ? _mm_loadl_epi64((const __m128i *)(const void *)(a + 8 * j - before)) : l;
-            const __m128i y = right_list ? _mm_loadl_epi64((const __m128i *)(const void *)(b + before)) : r;
-            x = _mm_unpacklo_epi64(x, y);
-            x = _mm_shuffle_epi8(x, _mm_loadl_epi64((const __m128i *)(const void *)&lmc__merge_places[m >> 8 * j & 255]));
-            _mm_storel_epi64((__m128i *)(void *)(dst + i + 8 * j), x);
-        }
-        {
-            const size_t all = (size_t)_mm_popcnt_u64(m);
-            if (left_list) a += lmc__min(64 - all, n - i);
-            if (right_list) b += all;
-        }
+    for (i = 0; i + 32 <= n; i += 32) {
+        const uint32_t m = lmc__load32(mask + i / 8);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 32 - ones;
+        if (right_list) b += ones;
     }
+    if (i < n) lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l, r, left_list, right_list));
 }
 
 LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
@@ -2199,11 +2324,9 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     }
 }
 
-LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
@@ -2213,19 +2336,28 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
     for (t = 0; t < 4; t++) table[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_setzero_si256(), out, row_of;
-        for (d = 0; d < depth; d++) {
-            uint8_t word[4] = {0, 0, 0, 0};
-            __m256i m;
-            memcpy(word, bits + d * row + i / 8, lmc__min(4, (n - i + 7) / 8));
-            m = _mm256_shuffle_epi8(_mm256_set1_epi32((int)lmc__load32(word)), spread);
-            m = _mm256_cmpeq_epi8(_mm256_and_si256(m, bit), bit); /* -1 where the bit is set */
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), m);        /* v = 2 v + bit */
+        LMC__UNROLL for (d = 0; d < depth; d++) { /* v = 2 v + bit */
+            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8) : (uint32_t)lmc__load_mask(bits + d * row, i, n);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
         }
         out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
-        row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-        for (t = 1; t < 4 && depth > 4; t++)
-            out = _mm256_blendv_epi8(out, _mm256_shuffle_epi8(table[t], v), _mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)));
+        if (depth > 4) {
+            row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+            LMC__UNROLL for (t = 1; t < 4; t++)
+                out = _mm256_blendv_epi8(out, _mm256_shuffle_epi8(table[t], v), _mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)));
+        }
         lmc__store_avx2(dst + i, out);
+    }
+}
+
+LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) {
+    case 1: lmc__unflatten_body_avx2(dst, bits, n, symbols, 1); break;
+    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
 #endif
@@ -2317,7 +2449,11 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
     size_t i, ones = 0;
-    for (i = 0; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (i = 0; i + 32 <= size; i += 32) {
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) + _mm_popcnt_u64(lmc__load64(mask + i + 8)));
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) + _mm_popcnt_u64(lmc__load64(mask + i + 24)));
+    }
+    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
@@ -2572,9 +2708,74 @@ static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *ro
 }
 #endif
 #if LMC__X86
-static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+/* Strips again, but each in one pass: the crc32 instructions and the others do not compete for the same units. */
+LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                                                int rotate, int parts)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2, lmc__split_avx2, lmc__map_scalar, lmc__partition_avx2);
+    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned n_rows = parts ? width - 1 : width;
+    __m256i v[8], split = _mm256_setzero_si256();
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    size_t i, j, n_right = 0;
+    lmc__rows rows;
+    unsigned p;
+    if (parts) {
+        lmc__set_rows_avx2(&rows, root->table);
+        split = _mm256_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+    }
+    for (i = 0; i + strip <= n; i += strip) {
+        const uint8_t *const from = src + i * width;
+        for (j = 0; j < strip; j += 32) {
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                lmc__crc_lanes(c, from + j * width / 4, p);
+                v[p] = lmc__load_avx2(from + j * width + 32 * p);
+                if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
+            }
+            if (width >= 2) lmc__split_step_avx2(v, width, 1);
+            if (width >= 4) lmc__split_step_avx2(v, width, 2);
+            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (parts) {
+                const __m256i r = lmc__map_step_avx2(&rows, v[width - 1]);
+                const uint32_t m = lmc__compare_avx2(r, split);
+                lmc__store32(mask + (i + j) / 8, m);
+                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, r, m);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    if (i < n) {
+        lmc__planes rest;
+        lmc__parted rest_root;
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+        if (parts) {
+            rest_root = *root;
+            rest_root.mask += i / 8;
+            rest_root.left = left ? left + (i - n_right) : NULL;
+            rest_root.right = right ? right + n_right : NULL;
+        }
+        (void)lmc__split_strips(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate,
+                                lmc__no_crc, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+        if (parts) n_right += rest_root.n_right;
+    }
+    if (parts) root->n_right = n_right;
+    return lmc__crc32c_avx2(~(uint32_t)c[0], src + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    uint32_t crc;
+    if (root && root->plane != width - 1)
+        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+#define LMC__CALL(w, r) crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1) : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
 }
 
 /* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the step's vectors. */
@@ -2732,12 +2933,93 @@ static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *plan
 }
 #endif
 #if LMC__X86
-static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                    unsigned width, int rotate, lmc__ahead ahead)
+/* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a buffer, while the one before, in the other
+ * half, is copied to dst and its CRC computed: the crc32 instructions want bytes in memory, and do not compete with the others for units.
+ * Streaming stores want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind all others. */
+LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width,
+                                               int rotate, int merges, lmc__ahead ahead)
 {
-    (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2, lmc__unfold_avx2,
-                            lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    const size_t strip = LMC__STRIP_SIZE / width, head = (0 - (uintptr_t)dst) & 31;
+    const unsigned n_rows = merges ? width - 1 : width;
+    const __m256i zero = _mm256_setzero_si256();
+    const uint8_t *mask = NULL, *left = NULL, *right = NULL, *row[8];
+    size_t i, j, left_step = 0, right_step = 0;
+    uint8_t buffer[2][LMC__STRIP_SIZE + 1024], constant[2][32], *from, *to = buffer[0]; /* not at a distance of 4 KiB, where loads mistake stores */
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__const_planes rest = *planes;
+    lmc__merged rest_root;
+    __m256i v[8];
+    unsigned p;
+    if (merges) rest_root = *root;
+    /* the first strip */
+    (void)lmc__join_strips(to, planes, root, NULL, strip, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    lmc__store_avx2(dst, lmc__load_avx2(to));
+    if (merges) {
+        const size_t ones = lmc__count_ones_avx2(root->mask, strip / 8);
+        mask = root->mask;
+        /* a constant is a list that ends nowhere */
+        memset(constant[0], root->left.value, 32);
+        memset(constant[1], root->right.value, 32);
+        left = root->left.list ? root->left.list + (strip - ones) : constant[0];
+        right = root->right.list ? root->right.list + ones : constant[1];
+        left_step = root->left.list ? 63 : 0;
+        right_step = root->right.list ? 63 : 0;
+    }
+    LMC__UNROLL for (p = 0; p < n_rows; p++) row[p] = planes->row[p];
+    for (i = strip; i + strip <= n; i += strip) {
+        uint8_t *const out = dst + (i - strip) * width + head;
+        from = to;
+        to = buffer[i / strip & 1];
+        for (j = 0; j < strip; j += 32) {
+            /* what is read next is no longer than what is written, and compressed data ends sooner */
+            LMC__UNROLL for (p = 0; p < width; p += 2) LMC__PREFETCH(ahead.data + lmc__min((i - strip + j) * width + 32 * p, ahead.size));
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + j * width / 4, p);
+            if (merges) {
+                const uint32_t m = lmc__load32(mask + (i + j) / 8);
+                const size_t ones = (size_t)_mm_popcnt_u64(m);
+                v[width - 1] = lmc__merge_step_avx2(m, left, right, zero, zero, 1, 1);
+                left += (32 - ones) & left_step;
+                right += ones & right_step;
+            }
+            LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx2(row[p] + i + j);
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
+            if (width >= 4) lmc__join_step_avx2(v, width, 2);
+            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + j * width + 32 * p, rotate ? lmc__rotate_avx2(v[p], width, 0) : v[p]);
+            lmc__store_avx2(from + LMC__STRIP_SIZE, lmc__load_avx2(to)); /* the last vector that is copied ends there */
+            LMC__UNROLL for (p = 0; p < width; p++)
+                _mm256_stream_si256((__m256i *)(void *)(out + j * width + 32 * p), lmc__load_avx2(from + head + j * width + 32 * p));
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    c[0] = (uint32_t)~lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
+        _mm256_stream_si256((__m256i *)(void *)(dst + (i - strip) * width + head + j), lmc__load_avx2(to + head + j));
+    lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
+    for (p = 0; p < width; p++) rest.row[p] += i;
+    if (merges) {
+        rest_root.mask += i / 8;
+        if (left_step) rest_root.left.list = left;
+        if (right_step) rest_root.right.list = right;
+    }
+    (void)lmc__join_strips(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width, rotate,
+                           lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    return lmc__crc32c_avx2(~(uint32_t)c[0], dst + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
+                                              size_t n, unsigned width, int rotate, lmc__ahead ahead)
+{
+    uint32_t crc;
+    if (!ahead.data || joint || n * width < LMC__STRIP_SIZE || (root && root->plane != width - 1))
+        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2, lmc__unfold_avx2,
+                                lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+#define LMC__CALL(w, r) \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead) : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return crc;
 }
 
 /* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and the start of the next make a line. */
@@ -2883,7 +3165,7 @@ static const lmc__kernels lmc__kernels_simde = {
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
     lmc__fold_avx2, lmc__unfold_avx2
 };
@@ -2917,7 +3199,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
-    if (!(c >> 27 & 1) || !(c >> 20 & 1) || !(c >> 23 & 1)) return 0; /* OSXSAVE, SSE4.2, POPCNT */
+    if ((c & 0x8900002) != 0x8900002) return 0; /* OSXSAVE, POPCNT, SSE4.2, PCLMULQDQ */
     if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return 0;
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
