@@ -3381,12 +3381,13 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* Code lengths by symbol (0: none), escape_length (0: no escape): builds the tree. Returns 0 if it is not one (spec 8.1). */
-static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], unsigned escape_length)
+/* lengths: of the codes of symbols [first, last] (0: none); escape_length (0: no escape). Builds the tree, but for what only encoders
+ * need, see lmc__tree_set_ranks. Returns 0 if it is not one (spec 8.1). */
+static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first, unsigned last, unsigned escape_length)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1], length, s, kraft = 0, n = 0;
     memset(counts, 0, sizeof counts);
-    for (s = 0; s < 256; s++) counts[lengths[s]]++;
+    for (s = first; s <= last; s++) counts[lengths[s - first]]++;
     counts[0] = 0;
     if (escape_length) counts[escape_length]++;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) {
@@ -3398,9 +3399,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t lengths[256], un
     lmc__tree_set_counts(tree, counts);
     tree->escape = escape_length ? n - 1 : n;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) next[length] = tree->first[length];
-    for (s = 0; s < 256; s++)
-        if (lengths[s]) tree->symbol[next[lengths[s]]++] = (uint8_t)s;
-    lmc__tree_set_ranks(tree);
+    for (s = first; s <= last; s++)
+        if (lengths[s - first]) tree->symbol[next[lengths[s - first]]++] = (uint8_t)s;
     return 1;
 }
 
@@ -3815,11 +3815,18 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
+static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
+{
+    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last, plan->escape_length)) return 0;
+    lmc__tree_set_ranks(tree);
+    return 1;
+}
+
 /* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten. Returns 0 if there is no room. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare, size_t n)
 {
     lmc__tree *tree = &e->scratch->trees[0];
-    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_lengths(tree, plan->lengths, plan->escape_length)) return 0;
+    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
     e->k->map(row, row, n, tree->rank);
     return lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
 }
@@ -4084,7 +4091,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     }
     if (choice[width - 1] == LMC__CHOOSE_TREE && !joint->extra && !plans[width - 1].is_one_symbol) {
         lmc__tree *tree = &e->scratch->root_tree;
-        if (lmc__tree_set_lengths(tree, plans[width - 1].lengths, plans[width - 1].escape_length) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        if (lmc__tree_set_plan(tree, &plans[width - 1]) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
             lmc__split split;
             lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
             root.table = tree->rank;
@@ -4205,6 +4212,7 @@ typedef struct lmc__decoder {
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end;
+    lmc__ahead ahead;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
@@ -4325,14 +4333,13 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
     size = (n_fields + 1) / 2;
     LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
     LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
-    memset(lengths, 0, sizeof lengths);
-    for (i = 0; i < count; i++) lengths[first + i] = d->in[i / 2] >> 4 * (i & 1) & 15;
+    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
         LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
     }
-    LMC__CHECK(lengths[first] && lengths[first + count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, escape_length), LMC_ERR_CORRUPT);
+    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length), LMC_ERR_CORRUPT);
     d->in += size;
     if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
         root->mask = NULL;
@@ -4344,7 +4351,7 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* -- 8.7 decoding blocks -- */
 
 /* The payload of a block in layout planes. The last tree's root is merged with the join. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, lmc__ahead ahead, size_t n, unsigned width, int rotate, unsigned extra,
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate, unsigned extra,
                                        uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
@@ -4407,8 +4414,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, lmc__ahead
         joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, ahead);
-    if (ahead.data) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, d->ahead);
+    if (d->ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -4461,7 +4468,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        LMC__TRY(lmc__get_planes(&d, dst, ahead, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
+        d.ahead = ahead;
+        LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
