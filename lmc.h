@@ -1708,7 +1708,7 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
     const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
     if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
-    if (right) _mm_storeh_pd((double *)(void *)(right + n_right), _mm_castsi128_pd(x));
+    if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
 /* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there are now on the right. */
