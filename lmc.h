@@ -1862,7 +1862,7 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
     const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
     if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
-    if (right) _mm_storeh_pd((double *)(void *)(right + n_right), _mm_castsi128_pd(x));
+    if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
 /* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there are now on the right. */
@@ -2708,6 +2708,11 @@ static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *ro
 }
 #endif
 #if LMC__X86
+static void lmc__split_strips_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+{
+    (void)lmc__split_strips(planes, root, src, n, width, rotate, lmc__no_crc, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+}
+
 /* Strips again, but each in one pass: the crc32 instructions and the others do not compete for the same units. */
 LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                                 int rotate, int parts)
@@ -2759,8 +2764,7 @@ LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__
             rest_root.left = left ? left + (i - n_right) : NULL;
             rest_root.right = right ? right + n_right : NULL;
         }
-        (void)lmc__split_strips(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate,
-                                lmc__no_crc, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
         if (parts) n_right += rest_root.n_right;
     }
     if (parts) root->n_right = n_right;
@@ -2933,6 +2937,11 @@ static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *plan
 }
 #endif
 #if LMC__X86
+static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate)
+{
+    (void)lmc__join_strips(dst, planes, root, NULL, n, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+}
+
 /* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a buffer, while the one before, in the other
  * half, is copied to dst and its CRC computed: the crc32 instructions want bytes in memory, and do not compete with the others for units.
  * Streaming stores want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind all others. */
@@ -2952,7 +2961,7 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
     unsigned p;
     if (merges) rest_root = *root;
     /* the first strip */
-    (void)lmc__join_strips(to, planes, root, NULL, strip, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    lmc__join_strips_avx2(to, planes, root, strip, width, rotate);
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (merges) {
         const size_t ones = lmc__count_ones_avx2(root->mask, strip / 8);
@@ -3003,8 +3012,7 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
         if (left_step) rest_root.left.list = left;
         if (right_step) rest_root.right.list = right;
     }
-    (void)lmc__join_strips(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width, rotate,
-                           lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, n - i, width, rotate);
     return lmc__crc32c_avx2(~(uint32_t)c[0], dst + i * width, (n - i) * width);
 }
 
