@@ -2782,6 +2782,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     return crc;
 }
 
+/* The sample has broken the order of reads from memory that the hardware goes by: fetch so many bytes ahead. */
+#define LMC__SPLIT_AHEAD 4096u
+
 /* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the step's vectors. */
 LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                                     int rotate, int parts)
@@ -2804,6 +2807,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
     }
     for (i = 0; i + 64 <= n; i += 64) {
         LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 1);
