@@ -4647,7 +4647,7 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
 /* Jobs, then the workspaces of the workers, each with room for a block. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options, size_t block_size, void *ws)
 {
-    const size_t jobs_size = lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
+    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job); /* encoding: two waves take turns */
     const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
     uint64_t needed;
     memset(wave, 0, sizeof *wave);
@@ -4669,50 +4669,87 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
 }
 
+/* While a wave is coded, what the one before has made is moved down to its place. */
+typedef struct lmc__packing {
+    lmc__wave wave;
+    const lmc__job *jobs; /* of the wave before */
+    size_t n;
+    uint8_t *end;         /* of what is in its place */
+} lmc__packing;
+
+static void lmc__pack_wave(lmc__packing *packing)
+{
+    size_t i;
+    for (i = 0; i < packing->n; i++) {
+        const lmc__job *job = &packing->jobs[i];
+        if (job->dst != packing->end) memmove(packing->end, job->dst, job->dst_size);
+        packing->end += job->dst_size;
+    }
+    packing->n = 0;
+}
+
+static void lmc__pack_task(void *arg, size_t index, unsigned worker)
+{
+    lmc__packing *packing = (lmc__packing *)arg;
+    if (index == 0) lmc__pack_wave(packing);
+    else lmc__encode_task(&packing->wave, index - 1, worker);
+}
+
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws, size_t ws_size)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
     const uint8_t *in = (const uint8_t *)src;
     uint8_t *out = (uint8_t *)dst;
-    lmc__wave wave;
-    size_t done = 0, max_jobs, block = 0;
+    lmc__packing packing;
+    lmc__wave *const wave = &packing.wave;
+    size_t max_jobs, block, n;
     uint64_t n_blocks;
+    int is_serial, in_own_place;
+    lmc__job *first;
     if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) || size % lmc_dtype_width(options->dtype)) return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
-    lmc__set_tensor_wave(&wave, options, block_size, ws);
-    max_jobs = lmc__count_workers(options->parallel) == 1 ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place */
-    while (block < n_blocks) {
-        size_t room = dst_cap - done, n = 0, i;
-        /* Each block is encoded where it lands if none before it gets smaller, then moved down. */
-        while (n < max_jobs && block + n < n_blocks) {
-            lmc__job *job = &wave.jobs[n];
-            size_t at = (block + n) * block_size, slot;
+    lmc__set_tensor_wave(wave, options, block_size, ws);
+    first = wave->jobs;
+    is_serial = lmc__count_workers(options->parallel) == 1;
+    max_jobs = is_serial ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place at once */
+    /* Every block has a place of its own, where it would land if none gets smaller; if dst is too small for that, or waits for it, blocks
+     * land behind what is packed. */
+    in_own_place = !is_serial && dst_cap >= lmc_bound_tensor(size, options);
+    packing.n = 0;
+    packing.end = out;
+    for (block = 0; block < n_blocks; block += n) {
+        uint8_t *place;
+        if (!in_own_place) lmc__pack_wave(&packing);
+        place = in_own_place ? out + block * lmc_bound_block(block_size) : packing.end;
+        for (n = 0; n < max_jobs && block + n < n_blocks; n++) {
+            lmc__job *job = &wave->jobs[n];
+            const size_t at = (block + n) * block_size, room = dst_cap - (size_t)(place - out);
+            size_t slot;
             job->src = in + at;
             job->src_size = lmc__min(block_size, size - at);
             slot = lmc_bound_block(job->src_size);
             if (slot > room && n > 0) break;
-            job->dst = out + (dst_cap - room);
+            job->dst = place;
             job->dst_size = lmc__min(slot, room);
             job->dtype = options->dtype;
             job->level = options->level;
             job->position.run = options->run;
             job->position.block = (uint32_t)(block + n);
-            room -= job->dst_size;
-            n++;
+            place += job->dst_size;
         }
-        lmc__run_wave(options->parallel, lmc__encode_task, &wave, n);
-        LMC__TRY(lmc__wave_status(&wave, n));
-        for (i = 0; i < n; i++) {
-            memmove(out + done, wave.jobs[i].dst, wave.jobs[i].dst_size);
-            done += wave.jobs[i].dst_size;
-        }
-        block += n;
+        if (is_serial) lmc__encode_task(wave, 0, 0);
+        else options->parallel->run(options->parallel->user, lmc__pack_task, &packing, n + 1);
+        LMC__TRY(lmc__wave_status(wave, n));
+        packing.jobs = wave->jobs;
+        packing.n = n;
+        wave->jobs = wave->jobs == first ? first + max_jobs : first;
     }
-    *dst_size = done;
+    lmc__pack_wave(&packing);
+    *dst_size = (size_t)(packing.end - out);
     return LMC_OK;
 }
 
