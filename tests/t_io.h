@@ -14,8 +14,14 @@ static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_
     const unsigned n = *(const unsigned *)user;
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
+static inline void t_lock(void) {}
+static inline void t_unlock(void) {}
 #else
 #include <pthread.h>
+
+static pthread_mutex_t t_mutex = PTHREAD_MUTEX_INITIALIZER;
+static inline void t_lock(void) { pthread_mutex_lock(&t_mutex); }
+static inline void t_unlock(void) { pthread_mutex_unlock(&t_mutex); }
 
 typedef struct t_pool {
     lmc_task task;
@@ -93,13 +99,12 @@ typedef struct t_memory {
 
 static inline int t_fails(t_calls *calls, enum lmc_status expect)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     int fails;
     if (calls == NULL) return 0;
-    pthread_mutex_lock(&lock);
+    t_lock();
     fails = calls->calls++ == calls->fail_at;
     if (fails) calls->expect = expect;
-    pthread_mutex_unlock(&lock);
+    t_unlock();
     return fails;
 }
 
