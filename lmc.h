@@ -26,7 +26,7 @@
  *   Threads  No global state but one atomically set pointer to a constant table. Different objects may be used by
  *            different threads at once; one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread count.
- *   Stack    Below 32 KiB.
+ *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions of many vectors take up to 1 MiB.
  *
  * CONTENTS (search for "== 3")
  *   1 configuration   2 public API
@@ -133,7 +133,7 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
     LMC_LEVEL_MAX = 1      /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to two thirds of the speed,
-                              decodes bf16 and fp32 at two thirds or more */
+                              decodes bf16 and fp32 at two thirds to nine tenths */
 };
 
 /* -- 2.3 parallel_for of the caller -- */
@@ -306,8 +306,8 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     enum lmc_level level;
 } lmc_writer_options;
 
-/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 12 bytes for each
- * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (32
+/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 13 bytes for each
+ * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (48
  * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 4 bytes per block, about
  * 200 per tensor, its name included.
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
@@ -1776,7 +1776,8 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 #endif
 
 #if LMC__AVX2_TEXT
-/* lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each. */
+/* (pext would do with less table, but is microcoded on Zen 1 and 2.)
+ * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each. */
 #define LMC__SORT_PLACES_1(m) { LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m) }
 #define LMC__PACK_PLACE(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
 #define LMC__PACK_PLACES_1(m) \
@@ -1923,78 +1924,6 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
     return lmc__load64(bits);
 }
 
-#endif
-
-#if LMC__AVX2_TEXT
-/* lmc__merge_places[m]: for each bit of m, the place its byte comes from: the next of 0, 1, ... for a zero, of 8, 9, ... for a one.
- * Derivation, python3: sum((8 + bin(m & (1 << i) - 1).count("1") if m >> i & 1 else i - bin(m & (1 << i) - 1).count("1")) << 8 * i
- * for i in range(8)) */
-static const uint64_t lmc__merge_places[256] = {
-    0x0706050403020100, 0x0605040302010008, 0x0605040302010800, 0x0504030201000908,
-    0x0605040302080100, 0x0504030201090008, 0x0504030201090800, 0x04030201000a0908,
-    0x0605040308020100, 0x0504030209010008, 0x0504030209010800, 0x040302010a000908,
-    0x0504030209080100, 0x040302010a090008, 0x040302010a090800, 0x030201000b0a0908,
-    0x0605040803020100, 0x0504030902010008, 0x0504030902010800, 0x0403020a01000908,
-    0x0504030902080100, 0x0403020a01090008, 0x0403020a01090800, 0x0302010b000a0908,
-    0x0504030908020100, 0x0403020a09010008, 0x0403020a09010800, 0x0302010b0a000908,
-    0x0403020a09080100, 0x0302010b0a090008, 0x0302010b0a090800, 0x0201000c0b0a0908,
-    0x0605080403020100, 0x0504090302010008, 0x0504090302010800, 0x04030a0201000908,
-    0x0504090302080100, 0x04030a0201090008, 0x04030a0201090800, 0x03020b01000a0908,
-    0x0504090308020100, 0x04030a0209010008, 0x04030a0209010800, 0x03020b010a000908,
-    0x04030a0209080100, 0x03020b010a090008, 0x03020b010a090800, 0x02010c000b0a0908,
-    0x0504090803020100, 0x04030a0902010008, 0x04030a0902010800, 0x03020b0a01000908,
-    0x04030a0902080100, 0x03020b0a01090008, 0x03020b0a01090800, 0x02010c0b000a0908,
-    0x04030a0908020100, 0x03020b0a09010008, 0x03020b0a09010800, 0x02010c0b0a000908,
-    0x03020b0a09080100, 0x02010c0b0a090008, 0x02010c0b0a090800, 0x01000d0c0b0a0908,
-    0x0608050403020100, 0x0509040302010008, 0x0509040302010800, 0x040a030201000908,
-    0x0509040302080100, 0x040a030201090008, 0x040a030201090800, 0x030b0201000a0908,
-    0x0509040308020100, 0x040a030209010008, 0x040a030209010800, 0x030b02010a000908,
-    0x040a030209080100, 0x030b02010a090008, 0x030b02010a090800, 0x020c01000b0a0908,
-    0x0509040803020100, 0x040a030902010008, 0x040a030902010800, 0x030b020a01000908,
-    0x040a030902080100, 0x030b020a01090008, 0x030b020a01090800, 0x020c010b000a0908,
-    0x040a030908020100, 0x030b020a09010008, 0x030b020a09010800, 0x020c010b0a000908,
-    0x030b020a09080100, 0x020c010b0a090008, 0x020c010b0a090800, 0x010d000c0b0a0908,
-    0x0509080403020100, 0x040a090302010008, 0x040a090302010800, 0x030b0a0201000908,
-    0x040a090302080100, 0x030b0a0201090008, 0x030b0a0201090800, 0x020c0b01000a0908,
-    0x040a090308020100, 0x030b0a0209010008, 0x030b0a0209010800, 0x020c0b010a000908,
-    0x030b0a0209080100, 0x020c0b010a090008, 0x020c0b010a090800, 0x010d0c000b0a0908,
-    0x040a090803020100, 0x030b0a0902010008, 0x030b0a0902010800, 0x020c0b0a01000908,
-    0x030b0a0902080100, 0x020c0b0a01090008, 0x020c0b0a01090800, 0x010d0c0b000a0908,
-    0x030b0a0908020100, 0x020c0b0a09010008, 0x020c0b0a09010800, 0x010d0c0b0a000908,
-    0x020c0b0a09080100, 0x010d0c0b0a090008, 0x010d0c0b0a090800, 0x000e0d0c0b0a0908,
-    0x0806050403020100, 0x0905040302010008, 0x0905040302010800, 0x0a04030201000908,
-    0x0905040302080100, 0x0a04030201090008, 0x0a04030201090800, 0x0b030201000a0908,
-    0x0905040308020100, 0x0a04030209010008, 0x0a04030209010800, 0x0b0302010a000908,
-    0x0a04030209080100, 0x0b0302010a090008, 0x0b0302010a090800, 0x0c0201000b0a0908,
-    0x0905040803020100, 0x0a04030902010008, 0x0a04030902010800, 0x0b03020a01000908,
-    0x0a04030902080100, 0x0b03020a01090008, 0x0b03020a01090800, 0x0c02010b000a0908,
-    0x0a04030908020100, 0x0b03020a09010008, 0x0b03020a09010800, 0x0c02010b0a000908,
-    0x0b03020a09080100, 0x0c02010b0a090008, 0x0c02010b0a090800, 0x0d01000c0b0a0908,
-    0x0905080403020100, 0x0a04090302010008, 0x0a04090302010800, 0x0b030a0201000908,
-    0x0a04090302080100, 0x0b030a0201090008, 0x0b030a0201090800, 0x0c020b01000a0908,
-    0x0a04090308020100, 0x0b030a0209010008, 0x0b030a0209010800, 0x0c020b010a000908,
-    0x0b030a0209080100, 0x0c020b010a090008, 0x0c020b010a090800, 0x0d010c000b0a0908,
-    0x0a04090803020100, 0x0b030a0902010008, 0x0b030a0902010800, 0x0c020b0a01000908,
-    0x0b030a0902080100, 0x0c020b0a01090008, 0x0c020b0a01090800, 0x0d010c0b000a0908,
-    0x0b030a0908020100, 0x0c020b0a09010008, 0x0c020b0a09010800, 0x0d010c0b0a000908,
-    0x0c020b0a09080100, 0x0d010c0b0a090008, 0x0d010c0b0a090800, 0x0e000d0c0b0a0908,
-    0x0908050403020100, 0x0a09040302010008, 0x0a09040302010800, 0x0b0a030201000908,
-    0x0a09040302080100, 0x0b0a030201090008, 0x0b0a030201090800, 0x0c0b0201000a0908,
-    0x0a09040308020100, 0x0b0a030209010008, 0x0b0a030209010800, 0x0c0b02010a000908,
-    0x0b0a030209080100, 0x0c0b02010a090008, 0x0c0b02010a090800, 0x0d0c01000b0a0908,
-    0x0a09040803020100, 0x0b0a030902010008, 0x0b0a030902010800, 0x0c0b020a01000908,
-    0x0b0a030902080100, 0x0c0b020a01090008, 0x0c0b020a01090800, 0x0d0c010b000a0908,
-    0x0b0a030908020100, 0x0c0b020a09010008, 0x0c0b020a09010800, 0x0d0c010b0a000908,
-    0x0c0b020a09080100, 0x0d0c010b0a090008, 0x0d0c010b0a090800, 0x0e0d000c0b0a0908,
-    0x0a09080403020100, 0x0b0a090302010008, 0x0b0a090302010800, 0x0c0b0a0201000908,
-    0x0b0a090302080100, 0x0c0b0a0201090008, 0x0c0b0a0201090800, 0x0d0c0b01000a0908,
-    0x0b0a090308020100, 0x0c0b0a0209010008, 0x0c0b0a0209010800, 0x0d0c0b010a000908,
-    0x0c0b0a0209080100, 0x0d0c0b010a090008, 0x0d0c0b010a090800, 0x0e0d0c000b0a0908,
-    0x0b0a090803020100, 0x0c0b0a0902010008, 0x0c0b0a0902010800, 0x0d0c0b0a01000908,
-    0x0c0b0a0902080100, 0x0d0c0b0a01090008, 0x0d0c0b0a01090800, 0x0e0d0c0b000a0908,
-    0x0c0b0a0908020100, 0x0d0c0b0a09010008, 0x0d0c0b0a09010800, 0x0e0d0c0b0a000908,
-    0x0d0c0b0a09080100, 0x0e0d0c0b0a090008, 0x0e0d0c0b0a090800, 0x0f0e0d0c0b0a0908
-};
 #endif
 
 #if LMC__NEON
@@ -2878,14 +2807,14 @@ static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes,
  * half, is copied to dst and its CRC computed: the crc32 instructions want bytes in memory, and do not compete with the others for units.
  * Streaming stores want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind all others. */
 LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width,
-                                               int rotate, int merges, lmc__ahead ahead)
+                                               int rotate, int merges, lmc__ahead ahead, uint8_t buffer[2][LMC__STRIP_SIZE + 1024])
 {
     const size_t strip = LMC__STRIP_SIZE / width, head = (0 - (uintptr_t)dst) & 31;
     const unsigned n_rows = merges ? width - 1 : width;
     const __m256i zero = _mm256_setzero_si256();
     const uint8_t *mask = NULL, *left = NULL, *right = NULL, *row[8];
     size_t i, j, left_step = 0, right_step = 0;
-    uint8_t buffer[2][LMC__STRIP_SIZE + 1024], constant[2][32], *from, *to = buffer[0]; /* not at a distance of 4 KiB, where loads mistake stores */
+    uint8_t constant[2][32], *from, *to = buffer[0];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     lmc__const_planes rest = *planes;
     lmc__merged rest_root;
@@ -2952,11 +2881,12 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
                                               size_t n, unsigned width, int rotate, lmc__ahead ahead)
 {
     uint32_t crc;
+    uint8_t buffer[2][LMC__STRIP_SIZE + 1024]; /* halves not at a distance of 4 KiB, where loads mistake stores */
     if (!ahead.data || joint || n * width < LMC__STRIP_SIZE || (root && root->plane != width - 1))
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2, lmc__unfold_avx2,
                                 lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
 #define LMC__CALL(w, r) \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead) : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead)
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer) : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -3940,6 +3870,9 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
         bits = plan->bits + (8 - extra) * (uint64_t)n;
         if (bits >= best) continue;
+        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last of its bits. Else blocks of some hundred
+         * elements could end up stored. */
+        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n) continue;
         best = bits;
         lmc__set_joint(joint, extra, offset, n);
         scratch->plans[top] = *plan;
@@ -4074,7 +4007,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
                                                : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
             e->end = end;
             if (fits) continue;
-            if (joint->extra && p == width - 1) return 0; /* it was counted exactly: this is as short as it gets */
+            if (joint->extra && p == width - 1) return 0; /* see lmc__choose_joint: dst is too small */
             e->out = start;
             if (p == root.plane) has_root = 0;
             (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, make it again */
@@ -4107,6 +4040,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     lmc__encoder e;
     lmc__joint joint;
 
+    joint.extra = 0;
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
@@ -6318,7 +6252,7 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size_t size)
 {
     lmc__coder *c = &r->coder;
-    lmc__buffer *out = &c->out[c->out_number];
+    lmc__buffer *out;
     lmc_position position;
     lmc_block_info info;
     lmc__job *job;
@@ -6329,6 +6263,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
+    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && size > out->cap - out->size) LMC__TRY(lmc__decode_wave(r));
     out = &c->out[c->out_number];
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */

@@ -81,8 +81,8 @@ static const struct topic topics[] = {
     {"memory",
      "Memory does not grow with the files. It is about\n"
      "\n"
-     "  5 MiB for each thread                                                what is being read, coded and written\n"
-     "  32 MiB                                                               compressing a pipe of unknown length\n"
+     "  7 MiB for each thread                                                what is being read, coded and written\n"
+     "  48 MiB                                                               compressing a pipe of unknown length\n"
      "  the index: a few bytes for each block, and the names                 about 100 bytes for each MB of bf16\n"
      "  the header of a safetensors or GGUF file, while it is parsed         at most 100 MB of text; JSON takes 15 times its size\n"
      "\n"
