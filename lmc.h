@@ -2000,9 +2000,10 @@ LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *se
  * come from the same one, which sums within 2, 4, 8 and 16 bytes give. Without tables: twice 16 shuffles by 8 bytes cost more. */
 LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l, __m256i r, int left_list, int right_list)
 {
-    const __m256i in4 = _mm256_setr_epi8(-1, -1, 1, 1, -1, -1, 5, 5, -1, -1, 9, 9, -1, -1, 13, 13, -1, -1, 1, 1, -1, -1, 5, 5, -1, -1, 9, 9, -1, -1, 13, 13);
-    const __m256i in8 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11, -1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11);
-    const __m256i in16 = _mm256_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7, -1, -1, -1, -1, -1, -1, -1, -1, 7, 7, 7, 7, 7, 7, 7, 7);
+    const char no = (char)0x80; /* a place that gives 0 */
+    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13, no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
+    const __m256i in8 = _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7, no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i one = lmc__spread_bits_avx2(m);
     const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
