@@ -2015,7 +2015,7 @@ LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const ui
         sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in16));
     }
     if (left_list) l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
-    if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi8(-1))); /* -sum - 1 */
+    if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
     return _mm256_blendv_epi8(l, r, one);
 }
 
