@@ -2751,7 +2751,7 @@ LMC__INLINE uint32_t lmc__join_strips(
             if (left.list) left.list += m - ones;
             if (right.list) right.list += ones;
         }
-        if (joint) {
+        if (joint && width >= 2) { /* joint planes are two at least */
             lmc__const_planes unfolded = next;
             unfold(joint->high, joint->low, next.row[width - 1], joint->packed, joint->first + i, m, joint);
             unfolded.row[width - 1] = joint->high;
