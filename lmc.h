@@ -1535,6 +1535,17 @@ LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
 }
+
+/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes the mask's bytes for unsigned and
+ * asks whether they are below zero: always b (tests/run, build unsigned_char). */
+LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#else
+    return _mm256_blendv_epi8(b, a, mask);
+#endif
+}
 #endif
 
 #if LMC__X86
@@ -2016,7 +2027,7 @@ LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const ui
     }
     if (left_list) l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
     if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
-    return _mm256_blendv_epi8(l, r, one);
+    return lmc__blend_avx2(one, r, l);
 }
 
 LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
@@ -2202,7 +2213,7 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
         if (depth > 4) {
             row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
             LMC__UNROLL for (t = 1; t < 4; t++)
-                out = _mm256_blendv_epi8(out, _mm256_shuffle_epi8(table[t], v), _mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)));
+                out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)), _mm256_shuffle_epi8(table[t], v), out);
         }
         lmc__store_avx2(dst + i, out);
     }
@@ -2703,7 +2714,7 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
             rest_root.left = left;
             rest_root.right = right;
         }
-        (void)lmc__split_root_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
+        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
         crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
         if (parts) n_right += rest_root.n_right;
     }
@@ -2799,9 +2810,10 @@ static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *plan
 }
 #endif
 #if LMC__X86
-static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width, int rotate)
+static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+                                  unsigned width, int rotate)
 {
-    (void)lmc__join_strips(dst, planes, root, NULL, n, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    (void)lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
 }
 
 /* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a buffer, while the one before, in the other
@@ -2823,7 +2835,7 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
     unsigned p;
     if (merges) rest_root = *root;
     /* the first strip */
-    lmc__join_strips_avx2(to, planes, root, strip, width, rotate);
+    lmc__join_strips_avx2(to, planes, root, NULL, strip, width, rotate);
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (merges) {
         const size_t ones = lmc__count_ones_avx2(root->mask, strip / 8);
@@ -2874,7 +2886,7 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
         if (left_step) rest_root.left.list = left;
         if (right_step) rest_root.right.list = right;
     }
-    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, n - i, width, rotate);
+    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width, rotate);
     return lmc__crc32c_avx2(~(uint32_t)c[0], dst + i * width, (n - i) * width);
 }
 
@@ -2964,7 +2976,6 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
             _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
     }
     if (i < n) {
-        const lmc__ahead no_ahead = {NULL, 0};
         lmc__const_planes rest;
         lmc__merged rest_root;
         lmc__joint rest_joint;
@@ -2979,7 +2990,7 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
             rest_root.left.list = left;
             rest_root.right.list = right;
         }
-        (void)lmc__join_root_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, joint ? &rest_joint : NULL, n - i, width, rotate, no_ahead);
+        lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, joint ? &rest_joint : NULL, n - i, width, rotate);
         crc = lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
     }
     return crc;
@@ -3222,6 +3233,20 @@ LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
     return tree->first[length] + ((x - tree->start[length]) >> (LMC__MAX_LENGTH - length));
 }
 
+/* Where an inner node, which owns leaves [a, b), parts. */
+typedef struct lmc__split {
+    unsigned half, middle; /* of the code space, of the leaves */
+    int is_left_leaf, is_right_leaf; /* these sides need no list */
+} lmc__split;
+
+static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a, unsigned b, lmc__split *split)
+{
+    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
+    split->middle = lmc__tree_leaves_below(tree, split->half);
+    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
+    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
+}
+
 /* Leaves [a, b) at depth d: the D of a flat node (spec 8.2, case 4), or 0. */
 LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b, unsigned depth)
 {
@@ -3278,9 +3303,11 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 /* -- 8.3 workspace --
  * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
  *   planes      w lists of n; with joint coding two strips in place of one of them
- *   spare       one list of n: trees need two buffers that take turns
+ *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for the top plane, which is partitioned
+ *               while the others wait, and n/8 for that root's mask
  *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
- *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; encoding less.
+ *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
+ *               until the block's end. Encoding keeps three for each nesting at most.
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -3589,20 +3616,6 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     if (mask != mode + 1) memcpy(mode + 1, mask, size);
     e->out += size + 1;
     return 1;
-}
-
-/* Where an inner node, which owns leaves [a, b), parts. */
-typedef struct lmc__split {
-    unsigned half, middle; /* of the code space, of the leaves */
-    int is_left_leaf, is_right_leaf; /* these sides need no list */
-} lmc__split;
-
-static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a, unsigned b, lmc__split *split)
-{
-    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    split->middle = lmc__tree_leaves_below(tree, split->half);
-    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
-    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
 }
 
 /* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and the children; left and right are the
@@ -3915,7 +3928,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
-    joint->extra = 0;
     if (level == LMC_LEVEL_MAX) {
         if (width == 1) { /* not rotated */
             memset(counts[0], 0, sizeof counts[0]);
@@ -4027,10 +4039,8 @@ static int lmc__is_workspace(size_t ws_size, size_t n)
     return needed != 0 && ws_size >= needed;
 }
 
-/* crc: that of the size bytes at src, where the caller has it; else NULL. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
-                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, const uint32_t *crc, void *ws,
-                                         size_t ws_size)
+                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws, size_t ws_size)
 {
     unsigned width = lmc_dtype_width(dtype);
     int rotate = lmc__dtypes[dtype].is_float;
@@ -4048,8 +4058,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &width, &rotate);
     payload_size = lmc__put_planes(&e, out + LMC_BLOCK_HEADER_SIZE, dst_cap - LMC_BLOCK_HEADER_SIZE, src, size / width, width, rotate,
                                    level, &joint, &content_crc, &has_crc);
-    if (crc) content_crc = *crc;
-    else if (!has_crc) content_crc = k->crc32c(0, src, size);
+    if (!has_crc) content_crc = k->crc32c(0, src, size);
     if (payload_size) {
         lmc__put_block_header(out, lmc__log2_width(width) | (rotate ? 4u : 0u) | joint.extra << 3 | LMC__LAYOUT_PLANES << 5, size / width,
                               payload_size, content_crc, k, position);
@@ -4077,7 +4086,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
         size / width > LMC_MAX_BLOCK_ELEMENTS)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, dtype, level, position, NULL, ws, ws_size);
+    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, dtype, level, position, ws, ws_size);
 }
 
 /* -- 8.6 decoding lists -- */
@@ -4135,21 +4144,22 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigne
                                       uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
 {
     const lmc__tree *tree = &d->scratch->trees[nesting];
-    const unsigned half = x + (1u << (LMC__MAX_LENGTH - 1 - depth)), middle = lmc__tree_leaves_below(tree, half);
     size_t n_right;
+    lmc__split split;
+    lmc__set_split(tree, depth, x, a, b, &split);
     LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
     n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
     sides->left.list = sides->right.list = NULL;
     sides->left.value = sides->right.value = 0;
-    if (middle - a == 1 && a != tree->escape) sides->left.value = tree->symbol[a];
+    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
     else {
         sides->left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, middle, spare, list, n - n_right));
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
     }
-    if (b - middle == 1 && middle != tree->escape) sides->right.value = tree->symbol[middle];
+    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
     else {
         sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, half, middle, b, spare + (n - n_right), list, n_right));
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b, spare + (n - n_right), list, n_right));
     }
     return LMC_OK;
 }
@@ -4280,10 +4290,6 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     if (extra) {
-        if (root.mask && root.plane != width - 1) { /* the top plane is no tree */
-            d->k->merge(root.row, root.mask, n, root.left, root.right);
-            root.mask = NULL;
-        }
         planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
         joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
         joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
@@ -4421,20 +4427,20 @@ static void lmc__run_wave(const lmc_parallel *parallel, lmc_task task, lmc__wave
     else for (i = 0; i < n; i++) task(wave, i, 0);
 }
 
-static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size);
-
-/* CRCs of a job's pieces, of the bytes at p; returns that of all. */
-static uint32_t lmc__crc_pieces(const lmc__wave *wave, const lmc__job *job, const uint8_t *p)
+/* The CRCs of a job's pieces, which make up the bytes at p, whose CRC is crc. */
+static void lmc__set_piece_crcs(const lmc__wave *wave, const lmc__job *job, const uint8_t *p, uint32_t crc)
 {
-    uint32_t crc = 0;
     size_t i;
+    if (!wave->pieces) return;
+    if (job->n_pieces == 1) {
+        wave->pieces[job->first_piece].crc = crc;
+        return;
+    }
     for (i = job->first_piece; i < job->first_piece + job->n_pieces; i++) {
         lmc__piece *piece = &wave->pieces[i];
         piece->crc = wave->k->crc32c(0, p, piece->size);
-        crc = lmc__crc_combine(crc, piece->crc, piece->size);
         p += piece->size;
     }
-    return crc;
 }
 
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
@@ -4442,12 +4448,9 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     const lmc__wave *wave = (const lmc__wave *)arg;
     lmc__job *job = &wave->jobs[index];
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
-    const int in_pieces = wave->pieces && job->n_pieces > 1;
-    uint32_t crc = 0;
-    if (in_pieces) crc = lmc__crc_pieces(wave, job, job->src);
     job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->dtype, job->level,
-                                    job->position, in_pieces ? &crc : NULL, ws, wave->workspace_size);
-    if (job->status == LMC_OK && wave->pieces && !in_pieces) wave->pieces[job->first_piece].crc = lmc__load32(job->dst + 12);
+                                    job->position, ws, wave->workspace_size);
+    if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, job->src, lmc__load32(job->dst + 12));
 }
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
@@ -4460,10 +4463,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, ws, wave->workspace_size - wave->temp_size);
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
-    if (wave->pieces) {
-        if (job->n_pieces > 1) (void)lmc__crc_pieces(wave, job, dst);
-        else wave->pieces[job->first_piece].crc = job->info.crc;
-    }
+    lmc__set_piece_crcs(wave, job, dst, job->info.crc);
 }
 
 /* The first error of n jobs, in order. */
