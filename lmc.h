@@ -729,6 +729,18 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->high = joint->low = NULL;
 }
 
+/* How elements are told apart by their prediction (spec 7.3). */
+#define LMC__MAX_CLASSES 8u
+typedef struct lmc__grouping {
+    unsigned n_classes;  /* 1 .. 8 */
+    unsigned n_natural;  /* planes that are not grouped, the lowest ones */
+    uint8_t threshold[LMC__MAX_CLASSES - 1];
+} lmc__grouping;
+
+/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no lists. */
+typedef struct lmc__classes { uint8_t *row[LMC__MAX_CLASSES][8]; } lmc__classes;
+typedef struct lmc__class_sides { lmc__side side[LMC__MAX_CLASSES][8]; } lmc__class_sides;
+
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -745,6 +757,11 @@ typedef struct lmc__kernels {
     size_t (*count_ones)(const uint8_t *mask, size_t size);
     void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first, size_t n, const lmc__joint *joint);
+    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping);
+    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                        const lmc__grouping *grouping, lmc__ahead ahead);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -3013,24 +3030,178 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
 }
 #endif
 
+/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the CRC-32C of base. -- */
+
+/* Element i as an integer. */
+LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
+{
+    switch (width) {
+    case 1: return p[i];
+    case 2: return lmc__load16(p + 2 * i);
+    case 4: return lmc__load32(p + 4 * i);
+    default: return lmc__load64(p + 8 * i);
+    }
+}
+LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
+{
+    switch (width) {
+    case 1: p[i] = (uint8_t)v; break;
+    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
+    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
+    default: lmc__store64(p + 8 * i, v);
+    }
+}
+
+/* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
+LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
+{
+    return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
+}
+
+/* classes[key] */
+static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
+{
+    unsigned key, c = 0;
+    for (key = 0; key < 256; key++) {
+        while (c < grouping->n_classes - 1 && key >= grouping->threshold[c]) c++;
+        classes[key] = (uint8_t)c;
+    }
+}
+
+LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    uint8_t classes[256];
+    size_t i;
+    lmc__set_class_table(classes, grouping);
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
+}
+
+#define LMC__FOR_WIDTHS(call) \
+    switch (width) { \
+    case 1: call(1); break; \
+    case 2: call(2); break; \
+    case 4: call(4); break; \
+    default: call(8); }
+
+static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+{
+#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return lmc__crc32c_scalar(0, base, n * width);
+}
+
+/* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next place of the list of plane p and the
+ * element's class. Returns the CRC-32C of src. -- */
+
+/* Integers of 8 * width bits in 64. */
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1, all = sign_bit | below;
+    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
+    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    if (!subtract) return v ^ base;
+    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
+}
+
+/* The inverse. */
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1, all = sign_bit | below;
+    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    if (!subtract) return r ^ base;
+    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+}
+
+LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                 const lmc__grouping *grouping)
+{
+    const unsigned first = grouping->n_natural;
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    uint8_t class_of[256];
+    unsigned p;
+    lmc__set_class_table(class_of, grouping);
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(base, i, width), r = lmc__residual(lmc__load_element(src, i, width), b, width, subtract);
+        const unsigned c = class_of[lmc__key(b, width)];
+        const size_t at = next[c]++;
+        LMC__UNROLL for (p = 0; p < width; p++)
+            if (p < first) classes->row[0][p][i] = (uint8_t)(r >> 8 * p);
+            else classes->row[c][p][at] = (uint8_t)(r >> 8 * p);
+    }
+}
+
+#define LMC__FOR_RESIDUAL(call) \
+    switch (width) { \
+    case 1: if (subtract) { call(1, 1); } else { call(1, 0); } break; \
+    case 2: if (subtract) { call(2, 1); } else { call(2, 0); } break; \
+    case 4: if (subtract) { call(4, 1); } else { call(4, 0); } break; \
+    default: if (subtract) { call(8, 1); } else { call(8, 0); } }
+
+static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                  const lmc__grouping *grouping)
+{
+#define LMC__CALL(w, s) lmc__group_body(classes, src, base, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return lmc__crc32c_scalar(0, src, n * width);
+}
+
+/* -- 6.18 ungroup: the inverse; sides of natural planes are those of class 0: n bytes exactly, no lists, not constant. dst may be base.
+ * Returns the CRC-32C of dst. -- */
+LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                   const lmc__grouping *grouping)
+{
+    const unsigned first = grouping->n_natural;
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    uint8_t class_of[256];
+    unsigned p;
+    lmc__set_class_table(class_of, grouping);
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(base, i, width);
+        const unsigned c = class_of[lmc__key(b, width)];
+        const size_t at = next[c]++;
+        uint64_t r = 0;
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
+        }
+        lmc__store_element(dst, i, lmc__restore_element(r, b, width, subtract), width);
+    }
+}
+
+static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                    const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    (void)ahead;
+#define LMC__CALL(w, s) lmc__ungroup_body(dst, base, sides, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return lmc__crc32c_scalar(0, dst, n * width);
+}
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar,
-    lmc__fold_scalar, lmc__unfold_scalar
+    lmc__fold_scalar, lmc__unfold_scalar,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions */
     LMC_TIER_NEON,
     lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon
+    lmc__fold_neon, lmc__unfold_neon,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
     lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon
+    lmc__fold_neon, lmc__unfold_neon,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 #endif
 #if LMC__SIMDE
@@ -3041,7 +3212,8 @@ static const lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__merge_simde, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
-    lmc__fold_avx2, lmc__unfold_avx2
+    lmc__fold_avx2, lmc__unfold_avx2,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 #endif
 #if LMC__X86
@@ -3049,13 +3221,15 @@ static const lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
     lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
-    lmc__fold_avx2, lmc__unfold_avx2
+    lmc__fold_avx2, lmc__unfold_avx2,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
     lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
-    lmc__fold_avx512, lmc__unfold_avx512
+    lmc__fold_avx512, lmc__unfold_avx512,
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
 };
 #endif
 
