@@ -17,7 +17,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, 
 
     CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
     memset(ws, 0xA5, ws_size);
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
     CHECK(t_crc32c(0, src, size) == crc); /* the source is untouched */
 
@@ -33,7 +33,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, 
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
     memset(ws, 0x5A, ws_size);
-    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
 }
@@ -53,36 +53,36 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_pos
     /* the workspace, one byte short */
     CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
     n = lmc_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, position, t_tail(&g_ws, n), n), LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, dtype, g_level, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, t_tail(&g_ws, n), n), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, NULL, dtype, g_level, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     /* the output */
-    CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     step = enc_size > 700 ? enc_size / 97 : 1;
     for (cap = 0; cap < enc_size; cap += step)
-        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     cap = enc_size - 1;
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
     CHECK(got == 12345); /* output parameters are set only on success */
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, dtype, g_level, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_OK);
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), copy, enc_size) == 0); /* the same bytes as with more room */
 
     /* the position */
     other.block++;
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, other, ws, ws_size), LMC_ERR_CHECKSUM);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size), LMC_ERR_CHECKSUM);
     CHECK_STATUS(lmc_read_block_info(enc, enc_size, other, &info), LMC_ERR_CHECKSUM);
     other = position;
     other.run ^= 0x80000000u;
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, other, ws, ws_size), LMC_ERR_CHECKSUM);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size), LMC_ERR_CHECKSUM);
 
     /* the input, one byte short or long */
     memmove(enc + 1, enc, enc_size - 1);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc + 1, enc_size - 1, position, ws, ws_size), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc + 1, enc_size - 1, NULL, 0, position, ws, ws_size), LMC_ERR_TRUNCATED);
     memcpy(enc - 1, copy, enc_size);
     enc[enc_size - 1] = 0;
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc - 1, enc_size + 1, position, ws, ws_size), LMC_ERR_CORRUPT);
-    memcpy(t_tail(&g_enc, 20), copy, 20);
-    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, 20), 20, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc - 1, enc_size + 1, NULL, 0, position, ws, ws_size), LMC_ERR_CORRUPT);
+    memcpy(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), copy, LMC_BLOCK_HEADER_SIZE);
+    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), LMC_BLOCK_HEADER_SIZE, position, &info), LMC_OK);
     CHECK(info.encoded_size == enc_size);
     memcpy(t_tail(&g_enc, 19), copy, 19);
     CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, 19), 19, position, &info), LMC_ERR_TRUNCATED);
@@ -203,7 +203,7 @@ static void test_sizes(void)
         got = round_trip(src, size, cases[i].dtype, origin);
         t_note("%s %s: %lu bytes of %lu, entropy %.0f", lmc_dtype_name(cases[i].dtype), t_kind_names[cases[i].kind], (unsigned long)got,
                (unsigned long)size, entropy);
-        CHECK(got > 20 && (double)got <= entropy + (size > n ? 0.005 : 0.015) * (double)size);
+        CHECK(got > LMC_BLOCK_HEADER_SIZE && (double)got <= entropy + (size > n ? 0.005 : 0.015) * (double)size);
     }
     for (i = 0; i < LMC_DTYPE_COUNT; i++) {
         enum lmc_dtype dtype = (enum lmc_dtype)i;
@@ -211,9 +211,9 @@ static void test_sizes(void)
         uint8_t *src = t_tail(&g_src, size);
         t_note("%s constant", lmc_dtype_name(dtype));
         t_fill(src, size, T_ZERO, dtype, 0);
-        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= 20 + 2 * 8);
+        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
         t_fill(src, size, T_CONSTANT, dtype, 0);
-        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= 20 + 2 * 8);
+        CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
     }
 }
 
@@ -294,31 +294,31 @@ static void test_arguments(void)
     uint8_t *ws = t_tail(&g_ws, ws_size), *big = g_src.data;
     lmc_block_info info;
     t_note("arguments");
-    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_OK);
-    CHECK_STATUS(lmc_encode_block(NULL, 128, &got, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, NULL, src, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, NULL, 64, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 0, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 63, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 62, LMC_F32, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 60, LMC_F64, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, (enum lmc_dtype)LMC_DTYPE_COUNT, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, (enum lmc_level)2, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, LMC_BF16, g_level, origin, ws, ws_size),
+    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT, g_level, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)2, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, NULL, LMC_BF16, g_level, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, g_level, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, LMC_BF16, g_level, origin, ws, 0), LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_block(NULL, 64, &got, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, NULL, enc, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, NULL, enc_size, origin, ws, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, enc_size, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, 0, origin, ws, ws_size), LMC_ERR_TRUNCATED);
-    CHECK_STATUS(lmc_read_block_info(NULL, 20, origin, &info), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_read_block_info(enc, 20, origin, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, 0), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_block(NULL, 64, &got, enc, enc_size, NULL, 0, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, NULL, enc, enc_size, NULL, 0, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, NULL, enc_size, NULL, 0, origin, ws, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, enc_size, NULL, 0, origin, NULL, ws_size), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, 0, NULL, 0, origin, ws, ws_size), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(lmc_read_block_info(NULL, LMC_BLOCK_HEADER_SIZE, origin, &info), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_read_block_info(enc, LMC_BLOCK_HEADER_SIZE, origin, NULL), LMC_ERR_ARGUMENT);
     CHECK(got == 77);
     CHECK(lmc_workspace_size(0) == 0 && lmc_workspace_size((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) == 0 && lmc_workspace_size(SIZE_MAX) == 0);
     CHECK(lmc_workspace_size(1) > 0 && lmc_workspace_size(1) <= lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
-    CHECK(lmc_bound_block(SIZE_MAX) == SIZE_MAX && lmc_bound_block(SIZE_MAX - 19) == SIZE_MAX && lmc_bound_block(0) == 20);
+    CHECK(lmc_bound_block(SIZE_MAX) == SIZE_MAX && lmc_bound_block(SIZE_MAX - 23) == SIZE_MAX && lmc_bound_block(0) == 24);
 }
 
 /* Sections 2.1, 2.2 and 2.7 of lmc.h. */

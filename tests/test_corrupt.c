@@ -156,15 +156,15 @@ static void test_noise(void)
 
 static void repair_header(uint8_t *block)
 {
-    uint8_t bytes[24] = {0}; /* the position {0, 0}, then bytes 0 .. 15 */
+    uint8_t bytes[28] = {0}; /* the position {0, 0}, then bytes 0 .. 19 */
     uint32_t crc, i;
-    memcpy(bytes + 8, block, 16);
-    crc = t_crc32c(0, bytes, 24);
-    for (i = 0; i < 4; i++) block[16 + i] = (uint8_t)(crc >> 8 * i);
+    memcpy(bytes + 8, block, 20);
+    crc = t_crc32c(0, bytes, 28);
+    for (i = 0; i < 4; i++) block[20 + i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* Decode enc (at the guard) into exactly the size that its header announces; compare if that succeeds. */
-static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint8_t *data, size_t size)
+/* Decode enc (at the guard) into exactly the size that its header announces; compare if that succeeds. base: of size bytes; or NULL. */
+static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint8_t *data, const uint8_t *base, size_t size)
 {
     lmc_block_info info;
     size_t cap = size, got = 0;
@@ -174,8 +174,8 @@ static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint
     info_status = lmc_read_block_info(enc, enc_size, origin, &info);
     if (info_status == LMC_OK && info.size <= g_dst.cap) cap = info.size;
     dst = t_tail(&g_dst, cap);
-    status = lmc_decode_block(dst, cap, &got, enc, enc_size, origin, g_ws.data, g_ws.cap);
-    CHECK(status == LMC_OK || (status >= LMC_ERR_UNSUPPORTED && status <= LMC_ERR_CHECKSUM) || status == LMC_ERR_DST_TOO_SMALL);
+    status = lmc_decode_block(dst, cap, &got, enc, enc_size, base, base ? size : 0, origin, g_ws.data, g_ws.cap);
+    CHECK(status == LMC_OK || (status >= LMC_ERR_UNSUPPORTED && status <= LMC_ERR_BASE_WRONG) || status == LMC_ERR_DST_TOO_SMALL);
     if (info_status != LMC_OK) CHECK(status == info_status);
     if (status == LMC_OK) CHECK(got == cap && t_crc32c(0, dst, got) == info.crc);
     if (status == LMC_OK && info.crc == t_crc32c(0, data, size)) CHECK(got == size && memcmp(dst, data, size) == 0);
@@ -184,35 +184,52 @@ static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint
 
 static void test_blocks(long rounds)
 {
-    static const struct { enum lmc_dtype dtype; enum t_kind kind; size_t n; enum lmc_level level; } cases[] = {
-        {LMC_BF16, T_GAUSS, 700}, {LMC_BF16, T_SPARSE, 5000}, {LMC_F32, T_GAUSS, 300}, {LMC_U8, T_TEXT, 900}, {LMC_F8_E4M3, T_GAUSS, 600},
-        {LMC_F16, T_SKEWED, 3000}, {LMC_AUTO, T_PICKLE, 2000}, {LMC_F64, T_SPECIAL, 300}, {LMC_U8, T_SPARSE, 4000}, {LMC_I16, T_RANDOM, 60},
-        {LMC_U8, T_ZERO, 100}, {LMC_BF16, T_GAUSS, 1002, LMC_LEVEL_MAX},
-        {LMC_F32, T_GAUSS, 801, LMC_LEVEL_MAX}};
-    static uint8_t data[1 << 16], enc[(1 << 16) + 20];
+    static const struct { enum lmc_dtype dtype; enum t_kind kind; size_t n; enum lmc_level level; int distance; } cases[] = {
+        {LMC_BF16, T_GAUSS, 700, LMC_LEVEL_DEFAULT, 0}, {LMC_BF16, T_SPARSE, 5000, LMC_LEVEL_DEFAULT, 0}, {LMC_F32, T_GAUSS, 300, LMC_LEVEL_DEFAULT, 0}, {LMC_U8, T_TEXT, 900, LMC_LEVEL_DEFAULT, 0}, {LMC_F8_E4M3, T_GAUSS, 600, LMC_LEVEL_DEFAULT, 0},
+        {LMC_F16, T_SKEWED, 3000, LMC_LEVEL_DEFAULT, 0}, {LMC_AUTO, T_PICKLE, 2000, LMC_LEVEL_DEFAULT, 0}, {LMC_F64, T_SPECIAL, 300, LMC_LEVEL_DEFAULT, 0}, {LMC_U8, T_SPARSE, 4000, LMC_LEVEL_DEFAULT, 0}, {LMC_I16, T_RANDOM, 60, LMC_LEVEL_DEFAULT, 0},
+        {LMC_U8, T_ZERO, 100, LMC_LEVEL_DEFAULT, 0}, {LMC_BF16, T_GAUSS, 1002, LMC_LEVEL_MAX, 0},
+        {LMC_F32, T_GAUSS, 801, LMC_LEVEL_MAX, 0},
+        /* against a prediction: every so many elements differ from it */
+        {LMC_BF16, T_GAUSS, 3000, LMC_LEVEL_DEFAULT, 3}, {LMC_BF16, T_GAUSS, 9000, LMC_LEVEL_MAX, 60}, {LMC_F32, T_GAUSS, 2000, LMC_LEVEL_DEFAULT, 1},
+        {LMC_F64, T_GAUSS, 2600, LMC_LEVEL_DEFAULT, 9}, {LMC_U8, T_TEXT, 4000, LMC_LEVEL_DEFAULT, 20}};
+    static uint8_t data[1 << 16], prediction[1 << 16], enc[(1 << 16) + LMC_BLOCK_HEADER_SIZE];
     size_t c, i, k;
     long reached = 0, refused = 0, checksum = 0, round;
     for (c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t size = cases[c].n * lmc_dtype_width(cases[c].dtype), enc_size = 0;
+        const uint8_t *const base = cases[c].distance ? prediction : NULL;
         uint8_t *bad;
         t_fill(data, size, cases[c].kind, cases[c].dtype, c);
+        memcpy(prediction, data, size);
+        for (i = 0; base && i < cases[c].n; i += (size_t)cases[c].distance) data[i * lmc_dtype_width(cases[c].dtype)] ^= (uint8_t)(i % 7);
         t_note("block %lu", (unsigned long)c);
-        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, cases[c].dtype, cases[c].level, origin, g_ws.data, g_ws.cap), LMC_OK))
+        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, base, cases[c].dtype, cases[c].level, origin, g_ws.data, g_ws.cap), LMC_OK))
             continue;
+        if (base) {
+            lmc_block_info info;
+            CHECK_STATUS(lmc_read_block_info(enc, enc_size, origin, &info), LMC_OK);
+            CHECK(info.has_prediction && info.base_crc == t_crc32c(0, base, size));
+            CHECK_STATUS(try_block(enc, enc_size, data, NULL, size), LMC_ERR_BASE_MISSING);
+            for (k = 0; k < 8 * size; k += t_quick ? 3001 : 331) { /* a base changed by one bit */
+                prediction[k / 8] ^= (uint8_t)(1u << k % 8);
+                CHECK_STATUS(try_block(enc, enc_size, data, base, size), LMC_ERR_BASE_WRONG);
+                prediction[k / 8] ^= (uint8_t)(1u << k % 8);
+            }
+        }
         for (i = 0; i < enc_size; i += t_quick ? 11 : 1) {
             t_note("block %lu: cut to %lu of %lu", (unsigned long)c, (unsigned long)i, (unsigned long)enc_size);
             bad = t_tail(&g_enc, i);
             memcpy(bad, enc, i);
-            CHECK_STATUS(try_block(bad, i, data, size), LMC_ERR_TRUNCATED);
+            CHECK_STATUS(try_block(bad, i, data, base, size), LMC_ERR_TRUNCATED);
             for (k = 0; k < 8; k++) {
                 t_note("block %lu: bit %lu of byte %lu of %lu", (unsigned long)c, (unsigned long)k, (unsigned long)i, (unsigned long)enc_size);
                 bad = t_tail(&g_enc, enc_size);
                 memcpy(bad, enc, enc_size);
                 bad[i] ^= (uint8_t)(1u << k);
-                CHECK(try_block(bad, enc_size, data, size) != LMC_OK);
-                if (i < 16) { /* the same with a header that passes; byte 1 may still mean the same data (zeros rotated) */
+                CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK);
+                if (i < 20) { /* the same with a header that passes; byte 1 may still mean the same data (zeros rotated) */
                     repair_header(bad);
-                    CHECK(try_block(bad, enc_size, data, size) != LMC_OK || i == 1);
+                    CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK || i == 1);
                 }
             }
         }
@@ -224,7 +241,7 @@ static void test_blocks(long rounds)
             memcpy(bad, enc, enc_size);
             for (i = 0; i < edits; i++) {
                 /* mostly near the start of the payload, where modes and code lengths stand */
-                size_t at = 20 + t_below(&state, round % 2 && enc_size > 60 ? 40 : enc_size - 20);
+                size_t at = LMC_BLOCK_HEADER_SIZE + t_below(&state, round % 2 && enc_size > 64 ? 40 : enc_size - LMC_BLOCK_HEADER_SIZE);
                 switch (t_below(&state, 4)) {
                 case 0: bad[at] ^= (uint8_t)(1u << t_below(&state, 8)); break;
                 case 1: bad[at] = (uint8_t)t_random(&state); break;
@@ -232,23 +249,23 @@ static void test_blocks(long rounds)
                 default: bad[at] = 0xFF; break;
                 }
             }
-            if (round % 3 == 1) bad[t_below(&state, 16)] ^= (uint8_t)(1u << t_below(&state, 8)), repair_header(bad);
+            if (round % 3 == 1) bad[t_below(&state, 20)] ^= (uint8_t)(1u << t_below(&state, 8)), repair_header(bad);
             if (round % 3 == 2) { /* another payload size, which the input has */
                 uint32_t payload;
-                new_size = 20 + t_below(&state, enc_size - 20 + 1);
+                new_size = LMC_BLOCK_HEADER_SIZE + t_below(&state, enc_size - LMC_BLOCK_HEADER_SIZE + 1);
                 memmove(bad + (enc_size - new_size), bad, new_size);
                 bad += enc_size - new_size;
-                payload = (uint32_t)(new_size - 20);
+                payload = (uint32_t)(new_size - LMC_BLOCK_HEADER_SIZE);
                 for (i = 0; i < 4; i++) bad[8 + i] = (uint8_t)(payload >> 8 * i);
                 repair_header(bad);
             }
             if (lmc_read_block_info(bad, new_size, origin, &info) == LMC_OK && info.encoded_size == new_size) {
-                enum lmc_status status = try_block(bad, new_size, data, size);
+                enum lmc_status status = try_block(bad, new_size, data, base, size);
                 reached++; /* the header passed: the payload was decoded */
                 refused += status == LMC_ERR_CORRUPT;
                 checksum += status == LMC_ERR_CHECKSUM;
             } else {
-                CHECK(try_block(bad, new_size, data, size) != LMC_OK);
+                CHECK(try_block(bad, new_size, data, base, size) != LMC_OK);
             }
         }
     }

@@ -129,7 +129,7 @@ static void check_reader(const t_model *model, t_memory *in)
         uint8_t *data = (uint8_t *)malloc(f->size + 1);
         uint64_t encoded = lmc_count_encoded(reader, i, 0, f->size), half;
         if (data == NULL) abort();
-        CHECK(file != NULL && (encoded > 0) == (f->size > 0) && encoded <= f->size + 20 * (f->size / 16384 + 40));
+        CHECK(file != NULL && (encoded > 0) == (f->size > 0) && encoded <= f->size + LMC_BLOCK_HEADER_SIZE * (f->size / 16384 + 40));
         sum += encoded;
         half = lmc_count_encoded(reader, i, 0, f->size / 2) + lmc_count_encoded(reader, i, f->size / 2, f->size - f->size / 2);
         t_note("encoded size of file %lu: %lu, in halves %lu", (unsigned long)i, (unsigned long)encoded, (unsigned long)half);

@@ -19,7 +19,7 @@ static size_t encode(const uint8_t *src, size_t size, const lmc_tensor_options *
     size_t ws_size = lmc_tensor_workspace_size(options), enc_size = 99;
     uint64_t bound = lmc_bound_tensor(size, options);
     uint8_t *enc;
-    if (!CHECK(bound >= size && bound <= size + 20 * (size / 16384 + 1) && ws_size > 0)) return 0;
+    if (!CHECK(bound >= size && bound <= size + LMC_BLOCK_HEADER_SIZE * (size / 16384 + 1) && ws_size > 0)) return 0;
     enc = t_tail(&g_enc, (size_t)bound);
     if (!CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, options, t_tail(&g_ws, ws_size), ws_size), LMC_OK)) return 0;
     CHECK(enc_size <= bound && (enc_size == 0) == (size == 0));
@@ -195,7 +195,7 @@ static void test_damage(void)
     position.block = 1;
     CHECK_STATUS(lmc_read_block_info(all + first, enc_size - first, position, &info), LMC_OK);
     second = info.encoded_size;
-    CHECK(first == second && first == block + 20);
+    CHECK(first == second && first == block + LMC_BLOCK_HEADER_SIZE);
     enc = t_tail(&g_enc, enc_size);
     memcpy(enc, all + first, second);
     memcpy(enc + second, all, first);
@@ -258,7 +258,7 @@ static void test_arguments(void)
         CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
     }
     CHECK(lmc_bound_tensor(UINT64_MAX, &options) == UINT64_MAX && lmc_bound_tensor(0, &options) == 0);
-    CHECK(lmc_bound_tensor(131072, &options) == 131092 && lmc_bound_tensor(131074, &options) == 131114);
+    CHECK(lmc_bound_tensor(131072, &options) == 131096 && lmc_bound_tensor(131074, &options) == 131122);
 }
 
 int main(int argc, char **argv)

@@ -23,8 +23,8 @@ static int use(void)
     size_t i, enc_size, dst_size, total = 0;
     for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);
     if (lmc_workspace_size(3000) > sizeof ws) return 1;
-    if (lmc_encode_block(enc, sizeof enc, &enc_size, src, sizeof src, LMC_BF16, LMC_LEVEL_DEFAULT, position, ws, sizeof ws) != LMC_OK) return 2;
-    if (lmc_decode_block(dst, sizeof dst, &dst_size, enc, enc_size, position, ws, sizeof ws) != LMC_OK) return 3;
+    if (lmc_encode_block(enc, sizeof enc, &enc_size, src, sizeof src, NULL, LMC_BF16, LMC_LEVEL_DEFAULT, position, ws, sizeof ws) != LMC_OK) return 2;
+    if (lmc_decode_block(dst, sizeof dst, &dst_size, enc, enc_size, NULL, 0, position, ws, sizeof ws) != LMC_OK) return 3;
     if (dst_size != sizeof src || memcmp(src, dst, sizeof src) != 0 || enc_size >= sizeof src) return 4;
     memset(&options, 0, sizeof options);
     options.dtype = LMC_BF16;
