@@ -92,6 +92,7 @@ enum lmc_status {
     LMC_ERR_NOT_FOUND     = 7,  /* no such file or tensor in the snapshot */
     LMC_ERR_LIMIT         = 8,  /* over a limit of the format or one that the caller set */
     LMC_ERR_SIZE          = 9,  /* needs more than this machine's size_t can hold */
+    LMC_ERR_READ_BACK     = 10, /* the snapshot refers to itself, and there is no read_back callback */
     LMC_ERR_NOT_LMC       = 20, /* no LMC file: wrong magic */
     LMC_ERR_VERSION       = 21, /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED   = 22, /* a feature that this library does not know */
@@ -255,8 +256,18 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size;         /* bytes; for dtypes with a number: the product of shape times bits, over 8, exactly */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* reader only: spec 9.2; zero while not known */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero while not known */
+    const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
 } lmc_tensor;
+
+/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to nothing. A wrong claim costs only size.
+ * They must have been written before, and not be a twin's themselves. */
+enum lmc_conversion { LMC_CONVERT_NONE = 0, LMC_CONVERT_F32_TO_BF16 = 1, LMC_CONVERT_F32_TO_F16 = 2 };
+typedef struct lmc_twin {
+    size_t file_number;
+    uint64_t offset;       /* first byte within that file */
+    enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
+} lmc_twin;
 
 typedef struct lmc_file {
     const char *path;      /* relative, '/'-separated, no "." or ".." components; "" only if it is the only file */
@@ -269,8 +280,8 @@ typedef struct lmc_file {
     uint32_t mtime_ns;     /* 0 .. 999,999,999 */
     size_t n_tensors;      /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
-    uint32_t crc;          /* reader only: CRC-32C of the whole file; zero while not known */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* reader only, n_tensors == 0: identity of the file as one tensor */
+    uint32_t crc;          /* CRC-32C of the whole file; set as a tensor's identity is */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
 
 /* Allocation: LMC_REALLOC is called with alloc_user, NULL if never set. */
@@ -301,6 +312,17 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
+/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a reader (lmc_make_reader_base) or by
+ * lmc_identify_file. Whoever restores the delta needs one of the same identity, in whatever form. Tensors are matched by name, dtype and
+ * size, wherever they stand, and files without tensors by path. */
+typedef struct lmc_base {
+    size_t n_files;
+    const lmc_file *(*get_file)(void *user, size_t file_number); /* valid as long as the base is in use */
+    int (*read)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
+    void *user;
+    uint32_t chain_depth; /* deltas that the base itself is made of */
+} lmc_base;
+
 LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory);
 LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
@@ -316,6 +338,10 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 (17 for bytes) */
     void *alloc_user;
     enum lmc_level level;
+    const lmc_base *base;           /* or NULL; must outlive the writer */
+    /* for twins, or NULL: reads what was written earlier, from where the caller has it. With it, restoring wants a read_back, too. */
+    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
+    void *read_back_user;
 } lmc_writer_options;
 
 /* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 13 bytes for each
@@ -360,6 +386,8 @@ typedef struct lmc_restore_options { /* all zero: defaults */
     int (*begin_file)(void *user, const lmc_file *file, size_t file_number); /* path was checked: relative, no ".." */
     int (*write)(void *user, const void *data, size_t size); /* the file's next bytes, already checked block by block */
     int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
+    const lmc_base *base;          /* what a delta is restored with, or NULL; must outlive the call */
+    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* what write() got; or NULL */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
@@ -367,7 +395,8 @@ typedef struct lmc_restore_options { /* all zero: defaults */
  * Memory: as the writer with a stream, and twice the index.
  * The stream is read ahead, to its end. With a parallel, its read() and write() are called by any of the workers, and at the
  * same time, but neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing else.
- * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, and all that say what is wrong with the input. */
+ * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that say what is wrong with the input. Of a
+ * wrong base nothing is written. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -379,10 +408,12 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     const lmc_parallel *parallel;   /* must outlive the reader */
     lmc_limits limits;
     void *alloc_user;
+    const lmc_base *base;           /* or NULL; must outlive the reader */
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are larger than max_total_size.
- * Memory: three to five times the index (names, shapes, where each block is); while reading, blocks as the writer. */
+ * Memory: three to five times the index (names, shapes, where each block is); while reading, blocks as the writer.
+ * A delta may be opened without its base, to list it; reading needs the base then (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
@@ -397,6 +428,20 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, ui
 LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, uint64_t offset,
                                         void *dst, size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if there is none. */
+LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the file is opened.
+ * Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
+#define LMC_FILE_HEADER_SIZE 80u
+LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth);
+/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else meanwhile. */
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
+/* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors (tensors: those of file->tensors).
+ * Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
+LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream, const lmc_parallel *parallel,
+                                          void *alloc_user);
+/* Identity of a base; LMC_ERR_MEMORY. */
+LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE], void *alloc_user);
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key, const void **value, size_t *size);
@@ -580,7 +625,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 #define LMC__MAX_TENSORS ((uint32_t)1 << 28)
 #define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
 #define LMC__RUN_BODY_SIZE 16u        /* spec 5.2, without segments */
-#define LMC__SEGMENT_SIZE 24u
+#define LMC__SEGMENT_SIZE 32u
+enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
 #define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
@@ -5058,6 +5104,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base;       /* its prediction; or NULL */
+    int own;                   /* that is this snapshot's own: if it is wrong, the file is */
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding */
@@ -5141,6 +5188,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
     job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base, ws, wave->workspace_size - wave->temp_size);
+    if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
     lmc__set_piece_crcs(wave, job, dst, job->info.crc);
@@ -5627,6 +5675,7 @@ typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
     lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    lmc__buffer base;         /* predictions of the wave's blocks */
     size_t max_jobs;          /* the reader: of one wave */
     size_t n_jobs;            /* of the wave that is being planned */
     unsigned out_number;      /* the wave at hand makes out[out_number] */
@@ -5647,7 +5696,7 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
     c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user = alloc_user;
-    c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
+    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
 }
 
 static void lmc__free_coder(lmc__coder *c)
@@ -5657,6 +5706,7 @@ static void lmc__free_coder(lmc__coder *c)
     lmc__free_buffer(&c->pieces);
     lmc__free_buffer(&c->workspaces);
     lmc__free_buffer(&c->parts);
+    lmc__free_buffer(&c->base);
     for (i = 0; i < 2; i++) {
         lmc__free_buffer(&c->in[i]);
         lmc__free_buffer(&c->out[i]);
@@ -5746,6 +5796,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     else for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
     c->n_jobs = 0;
+    c->base.size = 0;
     if (c->write_failed) return LMC_ERR_WRITE;
     LMC__TRY(lmc__wave_status(&c->wave, n));
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
@@ -5796,6 +5847,8 @@ typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *identity; /* or NULL */
+    size_t file_number;      /* of the base's items: where it is */
+    const lmc_tensor *tensor; /* NULL: the whole file */
 } lmc__item;
 
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
@@ -5846,6 +5899,8 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     item.name = (const uint8_t *)name;
     item.size = size;
     item.identity = identity;
+    item.file_number = 0;
+    item.tensor = NULL;
     return lmc__append(items, &item, sizeof item);
 }
 
@@ -6097,9 +6152,14 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 }
 
 typedef struct lmc__run {
+    uint64_t start;         /* within the file */
     uint64_t size;
     size_t block_size;
     uint64_t n_blocks;      /* at most 2^32 - 1 */
+    size_t file_number;
+    unsigned prediction, conversion;
+    const uint8_t *segments; /* in the body */
+    uint32_t n_segments;
 } lmc__run;
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered; advances *position. */
@@ -6111,14 +6171,22 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     LMC__CHECK(size >= LMC__RUN_BODY_SIZE, LMC_ERR_CORRUPT);
     run->size = lmc__load64(body);
     n_segments = lmc__load32(body + 12);
-    LMC__CHECK(body[9] == 0 && body[10] == 0 && body[11] == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(body[9] <= LMC__PREDICT_OWN && body[10] <= LMC_CONVERT_F32_TO_F16 && body[11] == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(body[10] == 0 || body[9] == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
     LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);
     LMC__CHECK(n_segments >= 1 && n_segments <= LMC__MAX_SEGMENTS && size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments, LMC_ERR_CORRUPT);
     LMC__CHECK(run->size >= 1 && run->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+    run->start = *position;
+    run->file_number = file_number;
+    run->prediction = body[9];
+    run->conversion = body[10];
+    run->segments = body + LMC__RUN_BODY_SIZE;
+    run->n_segments = n_segments;
     for (i = 0; i < n_segments; i++) {
         const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
         const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0 : body[9] != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
         LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);
         LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position && segment_size <= run->size - sum, LMC_ERR_CORRUPT);
         *position += segment_size;
@@ -6157,7 +6225,215 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* -- 9.5 writer -- */
+/* -- 9.5 predictions (spec 5.2) -- */
+
+/* Where the predictions of runs come from. */
+typedef struct lmc__origin {
+    const lmc_base *base;      /* or NULL */
+    lmc__buffer items;         /* of the base, in order: lmc__item */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
+    void *user;
+    lmc__buffer runs;          /* lmc__run, all so far, without segments: what can be read back */
+    lmc__buffer wide;          /* of a conversion */
+} lmc__origin;
+
+static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
+{
+    size_t i, j;
+    memset(o, 0, sizeof *o);
+    o->items.alloc_user = o->runs.alloc_user = o->wide.alloc_user = alloc_user;
+    o->base = base;
+    if (!base) return LMC_OK;
+    if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < base->n_files; i++) {
+        const lmc_file *f = base->get_file(base->user, i);
+        lmc__item item;
+        if (!f || !f->path || (f->n_tensors && !f->tensors)) return LMC_ERR_ARGUMENT;
+        for (j = 0; j < lmc__count_identities(f); j++) {
+            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
+            const char *name = t ? t->name : f->path;
+            item.name = (const uint8_t *)name;
+            item.size = strlen(name);
+            item.identity = t ? t->identity : f->identity;
+            item.file_number = i;
+            item.tensor = t;
+            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
+        }
+    }
+    lmc__snapshot_identity(&o->items, o->identity);
+    return LMC_OK;
+}
+
+static void lmc__free_origin(lmc__origin *o)
+{
+    lmc__free_buffer(&o->items);
+    lmc__free_buffer(&o->runs);
+    lmc__free_buffer(&o->wide);
+}
+
+static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i) { return (const lmc__item *)(const void *)o->items.data + i; }
+static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
+{
+    return item->tensor ? item->tensor->size : o->base->get_file(o->base->user, item->file_number)->size;
+}
+
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *name, const char *dtype, uint64_t size)
+{
+    const size_t n = o->items.size / sizeof(lmc__item);
+    size_t low = 0, high = n;
+    lmc__item wanted;
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    while (low < high) { /* the first that is not before */
+        const size_t middle = low + (high - low) / 2;
+        if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
+        else high = middle;
+    }
+    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0; low++) {
+        const lmc__item *item = lmc__get_item(o, low);
+        if ((item->tensor != NULL) == (dtype != NULL) && (!dtype || strcmp(item->tensor->dtype, dtype) == 0) && lmc__item_size(o, item) == size)
+            return (uint32_t)low + 1;
+    }
+    return 0;
+}
+
+/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
+static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset, uint64_t size)
+{
+    const lmc__run *const runs = (const lmc__run *)(const void *)o->runs.data;
+    const size_t n = o->runs.size / sizeof *runs;
+    size_t low = 0, high = n;
+    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
+        const size_t middle = low + (high - low) / 2;
+        const lmc__run *run = &runs[middle];
+        if (run->file_number < file_number || (run->file_number == file_number && run->start + run->size <= offset)) low = middle + 1;
+        else high = middle;
+    }
+    while (size != 0) {
+        uint64_t part;
+        if (low == n || runs[low].file_number != file_number || runs[low].prediction == LMC__PREDICT_OWN || runs[low].start > offset) return 0;
+        part = lmc__min64(size, runs[low].start + runs[low].size - offset);
+        offset += part;
+        size -= part;
+        low++;
+    }
+    return 1;
+}
+
+/* Every segment's prediction is there. */
+static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+{
+    uint32_t i;
+    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    for (i = 0; i < run->n_segments; i++) {
+        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
+        const uint32_t number = lmc__load32(p + 4);
+        if (number == 0) continue;
+        if (run->prediction == LMC__PREDICT_BASE) {
+            uint64_t item_size;
+            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
+            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
+            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
+        } else {
+            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
+            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset, LMC_ERR_CORRUPT);
+            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
+        }
+    }
+    return LMC_OK;
+}
+
+/* The run can be read back from now on. */
+static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
+{
+    lmc__run copy = *run;
+    copy.segments = NULL;
+    return lmc__append(&o->runs, &copy, sizeof copy);
+}
+
+/* F32 to BF16 and F16, to nearest, ties to even; NaN stays NaN. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach infinity, as it should */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    {
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000, half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+static void lmc__convert(uint8_t *dst, const uint8_t *src, size_t n, unsigned conversion)
+{
+    size_t i;
+    if (conversion == LMC_CONVERT_F32_TO_BF16)
+        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(src + 4 * i)));
+    else
+        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(src + 4 * i)));
+}
+
+/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
+static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset, uint8_t *dst, size_t size)
+{
+    uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
+    offset += run->start;
+    if (run->prediction == LMC__PREDICT_BASE && !o->base) return LMC_ERR_BASE_MISSING;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (lmc__load64(run->segments + (size_t)LMC__SEGMENT_SIZE * middle + 8) <= offset) low = middle;
+        else high = middle;
+    }
+    for (; size != 0; low++) {
+        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * low;
+        const uint64_t at = offset - lmc__load64(p + 8);
+        const size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
+        const uint32_t number = lmc__load32(p + 4);
+        const uint64_t from = lmc__load64(p + 24);
+        if (number == 0) {
+            memset(dst, 0, part);
+        } else if (run->prediction == LMC__PREDICT_BASE) {
+            const lmc__item *item = lmc__get_item(o, number - 1);
+            const uint64_t start = item->tensor ? item->tensor->offset : 0;
+            if (o->base->read(o->base->user, item->file_number, start + from + at, dst, part) != 0) return LMC_ERR_READ;
+        } else if (!run->conversion) {
+            if (o->read_back(o->user, number - 1, from + at, dst, part) != 0) return LMC_ERR_READ;
+        } else { /* blocks and segments have whole elements */
+            LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
+            if (o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part) != 0) return LMC_ERR_READ;
+            lmc__convert(dst, o->wide.data, part / 2, run->conversion);
+        }
+        dst += part;
+        offset += part;
+        size -= part;
+    }
+    return LMC_OK;
+}
+
+/* The prediction of a job that covers size bytes of a run; room for those of a wave is reserved. */
+static enum lmc_status lmc__plan_prediction(lmc__coder *c, lmc__origin *o, lmc__job *job, const lmc__run *run, uint64_t offset, size_t size)
+{
+    job->base = c->base.data + c->base.size;
+    c->base.size += size;
+    return lmc__read_prediction(o, run, offset, c->base.data + (c->base.size - size), size);
+}
+
+/* -- 9.6 writer -- */
 
 /* Files of unknown size are cut into runs of this many bytes, which are collected before they are written. */
 #define LMC__PENDING_SIZE ((size_t)16 << 20)
@@ -6165,9 +6441,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype share one. */
 #define LMC__OWN_RUN_BLOCKS 4u
-
-/* A run of one segment: header and body of its section */
-#define LMC__RUN_HEAD_SIZE (LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
 
 struct lmc_writer {
     lmc_writer_options options;
@@ -6191,11 +6464,13 @@ struct lmc_writer {
     size_t identities_at;       /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
+    lmc__origin origin;
+    lmc__run run;
     uint64_t run_left;          /* bytes of the run that are in no job yet */
     enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;             /* number of the next block */
-    uint8_t run_head[LMC__RUN_HEAD_SIZE]; /* to be written before the run's first block */
+    lmc__buffer run_head;       /* to be written before the run's first block: header and body of its section */
     lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
 };
 
@@ -6225,10 +6500,11 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options)
 {
-    static const lmc_writer_options defaults = {NULL, 0, NULL, LMC_LEVEL_DEFAULT};
+    lmc_writer_options defaults;
     uint8_t header[LMC__HEADER_SIZE];
     enum lmc_status status;
     lmc_writer *w;
+    memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) || (unsigned)options->level > LMC_LEVEL_MAX ||
         lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
@@ -6241,15 +6517,23 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = options->alloc_user;
+    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user = options->alloc_user;
+    status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
+    w->origin.read_back = options->read_back;
+    w->origin.user = options->read_back_user;
     memset(header, 0, sizeof header);
     memcpy(header, lmc__magic, 8);
     header[8] = LMC_FORMAT_MAJOR;
     header[9] = LMC_FORMAT_MINOR;
     lmc__store16(header + 10, LMC__HEADER_SIZE);
-    lmc__store32(header + 12, LMC__FLAG_SEQUENTIAL);
+    lmc__store32(header + 12, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL);
+    if (options->base) {
+        memcpy(header + 32, w->origin.identity, LMC_IDENTITY_SIZE);
+        lmc__store32(header + 64, options->base->chain_depth + 1);
+        if (options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
+    }
     lmc__store32(header + 76, w->coder.wave.k->crc32c(0, header, 76));
-    status = lmc__sink_write(w, header, sizeof header);
+    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
     if (status != LMC_OK) {
         lmc_free_writer(w);
         return status;
@@ -6268,12 +6552,15 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     lmc__free_buffer(&w->paths);
     lmc__free_buffer(&w->file_memory);
     lmc__free_buffer(&w->carry);
+    lmc__free_buffer(&w->run_head);
+    lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     enum lmc_status status;
+    size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
     w->body.size = 0;
@@ -6285,6 +6572,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     status = lmc__add_path(&w->paths, w->n_files, w->file.path);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
+    for (i = 0; i < file->n_tensors; i++) ((lmc_tensor *)(void *)w->file_memory.data)[i].twin = file->tensors[i].twin;
     w->n_files++;
     w->identities_at = w->index.size;
     LMC__TRY(lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
@@ -6298,13 +6586,48 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     return LMC_OK;
 }
 
-/* How to code the next bytes of a file of known size: the run's end and dtype. */
-static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype)
+/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset of a segment. */
+typedef struct lmc__prediction {
+    unsigned kind, conversion;
+    uint32_t number;
+    uint64_t offset;
+} lmc__prediction;
+
+static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
+{
+    const lmc_twin *const twin = t && w->options.read_back ? t->twin : NULL;
+    lmc__prediction found;
+    memset(&found, 0, sizeof found);
+    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 && twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
+        const uint64_t size = twin->conversion ? 2 * t->size : t->size;
+        if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
+            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size)) {
+            found.kind = LMC__PREDICT_OWN;
+            found.conversion = twin->conversion;
+            found.number = (uint32_t)twin->file_number + 1;
+            found.offset = twin->offset;
+            return found;
+        }
+    }
+    if (w->origin.base) found.number = t ? lmc__match_item(&w->origin, t->name, t->dtype, t->size) : lmc__match_item(&w->origin, w->file.path, NULL, w->file.size);
+    if (found.number) found.kind = LMC__PREDICT_BASE;
+    return found;
+}
+
+static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction)
+{
+    return lmc__get_block_size(dtype, w->options.log2_block, prediction->kind != LMC__PREDICT_ZERO);
+}
+
+/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction. */
+static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__prediction *prediction)
 {
     const lmc_file *f = &w->file;
     const uint64_t start = w->position;
     uint64_t end = f->size;
     *dtype = w->default_dtype;
+    memset(prediction, 0, sizeof *prediction);
+    if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
     while (w->next_tensor < f->n_tensors && f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start) w->next_tensor++;
     if (w->next_tensor < f->n_tensors) {
         size_t i = w->next_tensor;
@@ -6312,37 +6635,80 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype)
         if (end <= start) { /* in a tensor */
             uint64_t own;
             *dtype = lmc_find_dtype(f->tensors[i].dtype);
-            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_block_size(*dtype, w->options.log2_block, 0);
+            *prediction = lmc__find_prediction(w, &f->tensors[i]);
+            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction);
             end += f->tensors[i].size;
             if (f->tensors[i].size < own)
                 for (i++; i < f->n_tensors && f->tensors[i].offset == end && f->tensors[i].size < own &&
-                          lmc_find_dtype(f->tensors[i].dtype) == *dtype; i++)
+                          lmc_find_dtype(f->tensors[i].dtype) == *dtype; i++) {
+                    const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
+                    if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
                     end += f->tensors[i].size;
+                }
         }
     }
     return end;
 }
 
-/* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype)
+/* The run's segments: one for each tensor that is predicted, else one for all. */
+static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size, const lmc__prediction *prediction)
 {
-    uint8_t *body = w->run_head + LMC__SECTION_HEADER_SIZE;
+    const uint64_t end = w->position + size;
+    uint64_t at = w->position;
+    size_t i = w->next_tensor;
+    uint32_t n = 0;
+    while (at < end) {
+        const lmc_tensor *t = NULL;
+        lmc__prediction found = *prediction;
+        uint64_t stop = end, start = 0;
+        uint8_t segment[LMC__SEGMENT_SIZE];
+        if (prediction->kind != LMC__PREDICT_ZERO && w->file.n_tensors) {
+            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at) i++; /* empty ones, too */
+            t = &w->file.tensors[i];
+            start = t->offset;
+            stop = lmc__min64(end, start + t->size);
+            found = lmc__find_prediction(w, t);
+        }
+        memset(segment, 0, sizeof segment);
+        lmc__store32(segment, w->n_files - 1);
+        lmc__store32(segment + 4, found.number);
+        lmc__store64(segment + 8, at);
+        lmc__store64(segment + 16, stop - at);
+        lmc__store64(segment + 24, found.number == 0 ? 0 : found.offset + (found.conversion ? 2 : 1) * (at - start));
+        LMC__TRY(lmc__append(&w->run_head, segment, sizeof segment));
+        at = stop;
+        if (++n == LMC__MAX_SEGMENTS && at < end) return LMC_ERR_LIMIT;
+    }
+    lmc__store32(w->run_head.data + LMC__SECTION_HEADER_SIZE + 12, n);
+    return LMC_OK;
+}
+
+/* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype, const lmc__prediction *prediction)
+{
     unsigned log2_block = 0;
+    uint64_t position = w->position;
+    uint8_t *body;
+    size_t body_size;
     size = lmc__min64(size, LMC__MAX_RUN_SIZE);
     if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
     size -= size % lmc_dtype_width(dtype);
     if (dtype == LMC_AUTO && size > 4096) size -= size % 8; /* so that every block can be split at any width */
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    w->block_size = lmc__get_block_size(dtype, w->options.log2_block, 0);
+    w->block_size = lmc__get_run_block_size(w, dtype, prediction);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    memset(body, 0, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE);
+    w->run_head.size = 0;
+    LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
+    LMC__TRY(lmc__append_segments(w, size, prediction));
+    body = w->run_head.data + LMC__SECTION_HEADER_SIZE;
+    body_size = w->run_head.size - LMC__SECTION_HEADER_SIZE;
     lmc__store64(body, size);
     body[8] = (uint8_t)log2_block;
-    lmc__store32(body + 12, 1);
-    lmc__store32(body + LMC__RUN_BODY_SIZE, w->n_files - 1);
-    lmc__store64(body + LMC__RUN_BODY_SIZE + 8, w->position);
-    lmc__store64(body + LMC__RUN_BODY_SIZE + 16, size);
-    lmc__put_section_header(w->run_head, "RUN ", w->n_runs, body, LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE, w->coder.wave.k);
+    body[9] = (uint8_t)prediction->kind;
+    body[10] = (uint8_t)prediction->conversion;
+    lmc__put_section_header(w->run_head.data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->file, &position));
+    LMC__TRY(lmc__add_run(&w->origin, &w->run));
     LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
     w->dtype = dtype;
     w->n_runs++;
@@ -6357,11 +6723,13 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
 static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
 {
     enum lmc_dtype dtype;
+    lmc__prediction prediction;
     uint64_t end;
-    if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype);
+    memset(&prediction, 0, sizeof prediction);
+    if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype, &prediction);
     if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-    end = lmc__plan_run(w, &dtype);
-    return lmc__begin_run(w, end - w->position, dtype);
+    end = lmc__plan_run(w, &dtype, &prediction);
+    return lmc__begin_run(w, end - w->position, dtype, &prediction);
 }
 
 /* Encode the wave that is planned; what it made is written beside the next one. */
@@ -6396,7 +6764,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *c = &w->coder;
-    const size_t head = w->block == 0 ? LMC__RUN_HEAD_SIZE : 0, slot = head + lmc_bound_block(size);
+    const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__job *job;
     if (c->n_jobs && slot > out->cap - out->size) {
@@ -6405,10 +6773,13 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     }
     if (c->n_jobs == 0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
         const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
-        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16));
+        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16 + head));
+        if (w->origin.base || w->origin.read_back) LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
     LMC__TRY(lmc__add_job(c, &job));
-    if (head) memcpy(out->data + out->size, w->run_head, head);
+    if (w->run.prediction != LMC__PREDICT_ZERO)
+        LMC__TRY(lmc__plan_prediction(c, &w->origin, job, &w->run, w->run.size - w->run_left, size));
+    if (head) memcpy(out->data + out->size, w->run_head.data, head);
     job->head = head;
     job->src = data;
     job->src_size = size;
@@ -6479,7 +6850,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 {
     lmc__coder *c = &w->coder;
     const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block, 0); /* none is larger */
+    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block, w->options.base || w->options.read_back); /* none is larger */
     const uint64_t wave_size = lmc__get_wave_size(c, room), span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
     size_t size, rest;
@@ -6680,9 +7051,16 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
     return w->offset - pending;
 }
 
-/* -- 9.6 reading, both ways -- */
+/* -- 9.7 reading, both ways -- */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+
+static int lmc__has_base(const uint8_t *header)
+{
+    unsigned i, any = 0;
+    for (i = 32; i < 64; i++) any |= header[i];
+    return any != 0;
+}
 
 /* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
@@ -6693,8 +7071,27 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
     LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) == LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 32; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* base, depth, reserved */
+    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth)
+{
+    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
+    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
+    *chain_depth = lmc__load32((const uint8_t *)header + 64);
+    return LMC_OK;
+}
+
+/* The base that the header wants is the one of the origin. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header)) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
 
@@ -6747,7 +7144,7 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
     return LMC_OK;
 }
 
-/* -- 9.7 restore -- */
+/* -- 9.8 restore -- */
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -6766,6 +7163,8 @@ typedef struct lmc__restorer {
     lmc__buffer paths;        /* see lmc__add_path */
     uint32_t n_files, n_runs;
     uint64_t total;           /* bytes of all runs so far */
+    lmc__origin origin;
+    int has_base, is_sequential;
 
     int in_file, has_empty_path;
     lmc_file file;
@@ -6942,7 +7341,7 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 }
 
 /* Plan the block at hand. */
-static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size_t size)
+static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block, size_t size)
 {
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -6959,7 +7358,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && size > out->cap - out->size) LMC__TRY(lmc__decode_wave(r));
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    if (c->n_jobs == 0) { /* pointers into it from now on */
+        LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
+        if (r->has_base || !r->is_sequential) LMC__TRY(lmc__reserve(&c->base, out->cap));
+    }
     LMC__TRY(lmc__add_job(c, &job));
     job->position = position;
     job->info = info;
@@ -6969,6 +7371,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, uint64_t block, size
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
+    if (info.has_prediction) {
+        LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__plan_prediction(c, &r->origin, job, run, block * run->block_size, size));
+        job->own = run->prediction == LMC__PREDICT_OWN;
+    }
     out->size += size;
     lmc__skip(r, info.encoded_size);
     lmc__store32(field, (uint32_t)info.encoded_size);
@@ -6983,12 +7390,20 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
+    LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
+    LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_origin(&r->origin, &run));
+    LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(r, head));
+    if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
+        LMC__TRY(lmc__decode_wave(r));
+        LMC__TRY(lmc__drain(&r->coder));
+    }
     r->n_runs++;
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
-    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, block, lmc__block_size_at(&run, block)));
+    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
 }
 
@@ -7019,6 +7434,9 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE) return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
+    LMC__TRY(lmc__check_base(&r->origin, r->at));
+    r->has_base = lmc__has_base(r->at);
+    r->is_sequential = (int)(lmc__load32(r->at + 12) & LMC__FLAG_SEQUENTIAL);
     lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
@@ -7061,7 +7479,10 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
-    status = lmc__restore(r, found);
+    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->origin.read_back = options->read_back;
+    r->origin.user = options->user;
+    if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
     lmc__free_buffer(&r->index);
@@ -7069,19 +7490,17 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     lmc__free_buffer(&r->items);
     lmc__free_buffer(&r->paths);
     lmc__free_buffer(&r->file_memory);
+    lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;
 }
 
-/* -- 9.8 reader -- */
+/* -- 9.9 reader -- */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
-    uint64_t start;             /* within its file */
-    uint64_t size;
-    size_t block_size;
+    lmc__run run;               /* its segments are in reader->index */
     uint64_t first_block;       /* in reader->block_at */
-    uint64_t n_blocks;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -7102,7 +7521,10 @@ struct lmc_reader {
     lmc__buffer paths;          /* see lmc__add_path */
     size_t n_files, n_metadata;
     uint64_t total;             /* bytes of all files */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
+    uint32_t chain_depth;
+    lmc__origin origin;
+    lmc__buffer base[2];        /* predictions of the blocks at hand: by another snapshot, by this one (which may need the first) */
 };
 
 typedef struct lmc__entry {
@@ -7155,27 +7577,25 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         *position = 0;
     } else {
         lmc__reader_run run;
-        lmc__run found;
         LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
         LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
-        run.start = *position;
-        LMC__TRY(lmc__parse_run(&found, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
-        LMC__CHECK(found.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
-        if (!lmc__add_total(&r->total, found.size, &r->options.limits)) return LMC_ERR_LIMIT;
-        run.size = found.size;
-        run.block_size = found.block_size;
-        run.n_blocks = found.n_blocks;
+        LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
+        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
+        LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+        if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
+        LMC__TRY(lmc__add_run(&r->origin, &run.run));
+        if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
         run.first_block = r->block_at.size / 8;
         LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
-        LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.n_blocks + 1)));
-        for (i = 0; i < run.n_blocks; i++, *p += 4) {
+        LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
+        for (i = 0; i < run.run.n_blocks; i++, *p += 4) {
             const uint32_t block_size = lmc__load32(*p);
-            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&found, i), LMC_ERR_CORRUPT);
+            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i), LMC_ERR_CORRUPT);
             lmc__block_at(r)[run.first_block + i] = *offset;
             *offset += block_size;
         }
         lmc__block_at(r)[run.first_block + i] = *offset;
-        r->block_at.size += 8 * ((size_t)run.n_blocks + 1);
+        r->block_at.size += 8 * ((size_t)run.run.n_blocks + 1);
         f->n_runs++;
     }
     LMC__CHECK(*offset <= r->source.size, LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
@@ -7219,6 +7639,9 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
     if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
     LMC__TRY(lmc__check_header(header, k));
+    memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
+    r->chain_depth = lmc__load32(header + 64);
+    if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
@@ -7249,6 +7672,25 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     return LMC_OK;
 }
 
+/* lmc_base's read, and what a reader's origin reads back: a reader's own file. */
+static int lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size) != LMC_OK;
+}
+
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number) { return lmc_get_file((const lmc_reader *)user, file_number); }
+
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+{
+    lmc_base base;
+    base.n_files = lmc_count_files(reader);
+    base.get_file = lmc__get_reader_file;
+    base.read = lmc__read_reader_back;
+    base.user = reader;
+    base.chain_depth = reader ? reader->chain_depth : 0;
+    return base;
+}
+
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
@@ -7265,7 +7707,11 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
     r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    status = lmc__open_reader(r);
+    r->base[0].alloc_user = r->base[1].alloc_user = options->alloc_user;
+    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->origin.read_back = lmc__read_reader_back;
+    r->origin.user = r;
+    if (status == LMC_OK) status = lmc__open_reader(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
         return status;
@@ -7287,6 +7733,9 @@ LMC_API void lmc_free_reader(lmc_reader *r)
     lmc__free_buffer(&r->keys);
     lmc__free_buffer(&r->metadata);
     lmc__free_buffer(&r->paths);
+    lmc__free_buffer(&r->base[0]);
+    lmc__free_buffer(&r->base[1]);
+    lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
 }
 
@@ -7321,7 +7770,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
     size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (lmc__run_at(r, middle)->start <= offset) low = middle;
+        if (lmc__run_at(r, middle)->run.start <= offset) low = middle;
         else high = middle;
     }
     return low;
@@ -7330,17 +7779,24 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
 /* Bytes [offset, offset + size) of run number n, within the run. */
 static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint64_t *block_at = lmc__block_at(r) + run->first_block, end = offset + size;
+    const lmc__run *run = &lmc__run_at(r, number)->run;
+    const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block, end = offset + size;
     uint64_t block = offset / run->block_size;
     lmc__coder *c = &r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-    c->wave.pieces = NULL;
+    lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (block * run->block_size < end) {
-        const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
-        const size_t n = (size_t)lmc__min64(c->max_jobs, blocks_end - first), in_size = (size_t)(block_at[first + n] - block_at[first]);
+        const uint64_t first = block, start = first * run->block_size, blocks_end = (end + run->block_size - 1) / run->block_size;
+        const size_t n = (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
+        const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t i;
+        if (run->prediction != LMC__PREDICT_ZERO) { /* by this reader, perhaps: before its coder is in use */
+            const size_t size_of_n = (size_t)lmc__min64(n * (uint64_t)run->block_size, run->size - start);
+            LMC__TRY(lmc__reserve(base, size_of_n));
+            LMC__TRY(lmc__read_prediction(&r->origin, run, start, base->data, size_of_n));
+        }
+        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
+        c->wave.pieces = NULL;
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
         LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
@@ -7356,6 +7812,9 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
+            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+            job->base = job->info.has_prediction ? base->data + (size_t)(at - start) : NULL;
+            job->own = run->prediction == LMC__PREDICT_OWN;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size ? job->src + encoded_size : NULL;
             job->ahead.size = 0;
         }
@@ -7375,7 +7834,7 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
-        const lmc__reader_run *run = lmc__run_at(r, number);
+        const lmc__run *run = &lmc__run_at(r, number)->run;
         const size_t n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
         out += n;
@@ -7394,6 +7853,12 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
 LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+}
+
+LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
+    return r ? r->chain_depth : 0;
 }
 
 LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
@@ -7420,8 +7885,8 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
-        const lmc__reader_run *run = lmc__run_at(r, number);
-        const uint64_t *block_at = lmc__block_at(r) + run->first_block;
+        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
         const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
         const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
@@ -7436,7 +7901,97 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     return encoded;
 }
 
-/* -- 9.9 memory in place of callbacks -- */
+/* -- 9.10 identities of what is in no LMC file -- */
+
+static void lmc__identify_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    lmc__job *job = &wave->jobs[index];
+    (void)worker;
+    lmc__set_piece_crcs(wave, job, job->src, job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
+    job->status = LMC_OK;
+}
+
+/* Bytes that one task sums up. */
+#define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
+
+static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file, const lmc_stream *stream)
+{
+    const size_t span = 4 * lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE;
+    c->stream = *stream;
+    c->task = lmc__identify_task;
+    LMC__TRY(lmc__reserve(&c->in[0], span));
+    while (d->absorbed < file->size) {
+        size_t at;
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed), SIZE_MAX / 2);
+        lmc__read_portion(c);
+        if (c->read_failed) return LMC_ERR_READ;
+        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
+        for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
+            lmc__job *job;
+            LMC__TRY(lmc__add_job(c, &job));
+            job->src = c->in[0].data + at;
+            job->src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
+            LMC__TRY(lmc__plan_job(c, d, job, job->src_size));
+        }
+        lmc__want(c, NULL, 0, 0);
+        LMC__TRY(lmc__run_step(c));
+        lmc__absorb_pieces(c, d);
+    }
+    lmc__finish_digester(d);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream, const lmc_parallel *parallel,
+                                          void *alloc_user)
+{
+    lmc__buffer body, memory;
+    lmc__digester digester;
+    lmc__coder *coder;
+    lmc_file checked;
+    enum lmc_status status;
+    size_t i;
+    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) || tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE) return LMC_ERR_ARGUMENT;
+    memset(&body, 0, sizeof body);
+    body.alloc_user = alloc_user;
+    memory = body;
+    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
+    if (!coder) return LMC_ERR_MEMORY;
+    lmc__open_coder(coder, parallel, alloc_user);
+    status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
+    if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
+    if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
+    body.size = 0;
+    if (status == LMC_OK) status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
+    if (status == LMC_OK) {
+        lmc__begin_digester(&digester, file);
+        digester.identities = body.data;
+        status = lmc__identify_file(coder, &digester, file, stream);
+    }
+    if (status == LMC_OK) {
+        file->crc = digester.file_crc;
+        if (file->n_tensors == 0) memcpy(file->identity, body.data, LMC_IDENTITY_SIZE);
+        for (i = 0; i < file->n_tensors; i++) memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+    }
+    lmc__free_coder(coder);
+    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_buffer(&body);
+    lmc__free_buffer(&memory);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE], void *alloc_user)
+{
+    lmc__origin origin;
+    enum lmc_status status;
+    if (!base || !identity) return LMC_ERR_ARGUMENT;
+    status = lmc__open_origin(&origin, base, alloc_user);
+    if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
+    lmc__free_origin(&origin);
+    return status;
+}
+
+/* -- 9.11 memory in place of callbacks -- */
 
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
@@ -7504,7 +8059,7 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->size = memory->cap = memory->position = 0;
 }
 
-/* -- 9.10 names of things -- */
+/* -- 9.12 names of things -- */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
@@ -7519,6 +8074,7 @@ static const struct { enum lmc_status status; const char *name, *text; } lmc__st
     {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND", "there is nothing of that name in the snapshot: list it to see what there is"},
     {LMC_ERR_LIMIT, "LMC_ERR_LIMIT", "the data exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
     {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a program of this word size: use a 64-bit build"},
+    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK", "the snapshot refers to itself: restore it from a file or to files, not from a pipe to a pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION", "another version of the LMC format: use the version of lmc that wrote it, or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED", "uses a feature that this version does not know: use a newer lmc"},
