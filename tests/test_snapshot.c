@@ -549,7 +549,7 @@ static void test_memory(void)
     for (k = 0; k < 4; k++) {
         t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : k == 2 ? "reader" : "stream", (unsigned long)peaks[k][0],
                (unsigned long)peaks[k][1]);
-        CHECK(peaks[k][0] > 0 && peaks[k][0] < ((size_t)6 << 20));
+        CHECK(peaks[k][0] > 0 && peaks[k][0] < ((size_t)13 << 19));
         CHECK(peaks[k][1] < peaks[k][0] + 7 * (size >> 17) * 64 + 4096);
     }
 }
