@@ -2,7 +2,8 @@
 """Make the conformance vectors of the LMC format: vectors/valid, vectors/invalid and vectors/manifest.json.
 
 Usage: make_vectors.py                  write them all
-       make_vectors.py --check-only     compare with what is there (and the dumps and the table of section 11 in lmc-format.md); exit code 1 if they differ
+       make_vectors.py --check-only     compare with what is there (and the dumps and the table of section 11 in lmc-format.md); exit
+                                        code 1 if they differ
        make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
 
 The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
@@ -225,7 +226,7 @@ def planes(lists, coders=None, residual=0):
 
 
 def joint_rest(values, joint):
-    """Section 7.3: the packed values, as many as k * q."""
+    """Section 7.4: the packed values, as many as k * q."""
     rows = 8 // joint
     row = len(values) // rows
     packed = bytearray(values[:row * (rows - 1)])
@@ -329,7 +330,7 @@ def join(parts):
 def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=False):
     """items: Src and Run in order. Returns the Builder, with .files for the manifest."""
     b = Builder(patch)
-    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 1), ("Header_Size", 2, 80),
+    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 2), ("Header_Size", 2, 80),
                     ("Flags", 4, 1), ("Incompatible", 8, 0), ("Compatible", 8, 0), ("Base_Identity", bytes(32)), ("Chain_Depth", 4, 0),
                     ("Reserved", 8, 0))
     b.add(b.with_crc("header", "Header_CRC", header))
@@ -349,9 +350,10 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
             if segments is None:
                 segments = [(len(files) - 1, files[-1].done if files else 0, size)]
             body = b.pack(owner, ("Run_Size", 8, sum(s[2] for s in segments)), ("Log2_Block_Size", 1, run.log2), ("Prediction", 1, 0),
-                          ("Reserved", 2, 0), ("N_Segments", 4, len(segments)))
+                          ("Conversion", 1, 0), ("Reserved", 1, 0), ("N_Segments", 4, len(segments)))
             for i, (number, start, length) in enumerate(segments):
-                body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, 0), ("Offset", 8, start), ("Size", 8, length))
+                body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, 0), ("Offset", 8, start), ("Size", 8, length),
+                               ("Base_Offset", 8, 0))
             copy = b.section(owner, b"RUN ", len(runs), body)
             sizes = []
             for i, block in enumerate(run.blocks):
@@ -390,7 +392,8 @@ def add_block(b, owner, position, block):
     payload = join(block.payload)
     coding = (1, 2, 4, 8).index(block.width) | block.residual << 2 | block.joint << 3 | block.layout << 5
     head = b.pack(owner, ("Sync", 1, 0xB1), ("Coding", 1, coding), ("Prediction", 1, 0), ("Grouping", 1, 0),
-                  ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)))
+                  ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)),
+                  ("Base_CRC", 4, 0))
     head = b.with_crc(owner, "Header_CRC", head, struct.pack("<II", *b.value(owner + ".Position", position)))
     b.add(head + block.payload)
     return len(join(head)) + len(payload)
@@ -432,7 +435,7 @@ def one(*blocks, **options):
 
 class Vectors:
     def __init__(self):
-        self.outputs, self.manifest, self.builders = {}, {"format": "0.1", "valid": [], "invalid": []}, {}
+        self.outputs, self.manifest, self.builders = {}, {"format": "0.2", "valid": [], "invalid": []}, {}
 
     def valid(self, name, section, what, b):
         entry = {"name": name, "section": section, "exercises": what, "size": len(b.out), "sha256": hashlib.sha256(b.out).hexdigest(),
@@ -534,6 +537,8 @@ def valid_vectors(v):
     r = Random(1)
     # 4, 5.1: header, files
     v.valid("file_empty", "5.1", "one empty file: no run at all", build([Src()]))
+    v.valid("not_sequential", "4", "Sequential 0, though no run is predicted: an encoder that did not know it yet",
+            one(stored(b"pipe"), patch={"header.Flags": 0}))
     v.valid("compatible_bits", "4", "all Compatible bits set: they do not matter",
             one(stored(b"compatible"), patch={"header.Compatible": UNKNOWN}))
     v.valid("file_unknown_size", "5.1", "File_Size unknown in the FILE section",
@@ -623,7 +628,7 @@ def valid_vectors(v):
     v.valid("raw_though_constant", "8", "a raw plane whose bytes are all equal", one(plane_block(bytes(9), raw, 2)))
     v.valid("planes_n2", "7.2", "two elements of 8 bytes cannot be planes; three of 8 bytes can",
         one(stored(r.data(16), 8), planes([b"abc"] + [b"\1\1\1"] * 7)))
-    # 7.3: joint planes
+    # 7.4: joint planes
     own = Random(73)                           # so that the vectors after these stay as they are
     for joint in (1, 2):
         lengths = {0: 2, 1: 2, 3: 2, 200: 3, 254: 4, 255: 4}
@@ -631,17 +636,17 @@ def valid_vectors(v):
         for width in (2, 4, 8):
             for residual in (0, 1):
                 lists = [own.data(203) for _ in range(width - 2)] + [rest(203), draw(own, lengths, 203)]
-                v.valid("joint%d_w%d_%s" % (joint, width, ("xor", "subtract")[residual]), "7.3", "Joint %d, width %d" % (joint, width),
+                v.valid("joint%d_w%d_%s" % (joint, width, ("xor", "subtract")[residual]), "7.4", "Joint %d, width %d" % (joint, width),
                         one(joint_planes(lists, joint, 100 * joint, {width - 1: tree(lengths)}, residual)))
         for n in range(3, 13):
-            v.valid("joint%d_n%d" % (joint, n), "7.3", "Joint %d, %d elements: the last row of Rest" % (joint, n),
+            v.valid("joint%d_n%d" % (joint, n), "7.4", "Joint %d, %d elements: the last row of Rest" % (joint, n),
                     one(joint_planes([b"\x51" * n] * 6 + [rest(n), b"\x52" * n], joint, 77, {}, 1)))
         for offset in sorted({0, 255, 256, (256 << joint) - 256, (256 << joint) - 255, (256 << joint) - 1}):
-            v.valid("joint%d_offset_%d" % (joint, offset), "7.3", "Joint %d, Offset %d: sums modulo 2^%d" % (joint, offset, 8 + joint),
+            v.valid("joint%d_offset_%d" % (joint, offset), "7.4", "Joint %d, Offset %d: sums modulo 2^%d" % (joint, offset, 8 + joint),
                     one(joint_planes([b"\3" * 90, b"\4" * 90, rest(90), draw(own, lengths, 90)], joint, offset, {3: tree(lengths)}, 1)))
-        v.valid("joint%d_raw" % joint, "7.3", "Joint %d, the symbols are raw" % joint,
+        v.valid("joint%d_raw" % joint, "7.4", "Joint %d, the symbols are raw" % joint,
                 one(joint_planes([b"\3" * 70, b"\4" * 70, rest(70), own.data(70)], joint, 5, {3: raw}, 1)))
-        v.valid("joint%d_escape" % joint, "7.3", "Joint %d, an escape among the symbols; a tree in a lower plane" % joint,
+        v.valid("joint%d_escape" % joint, "7.4", "Joint %d, an escape among the symbols; a tree in a lower plane" % joint,
                 one(joint_planes([draw(own, {7: 1, 9: 2}, 300, (0, 8)), b"\4" * 300, rest(300), draw(own, {7: 1, 9: 2}, 300, (0, 255))], joint, 300,
                                  {0: tree({7: 1, 9: 2}, 2), 3: tree({7: 1, 9: 2}, 2)}, 1)))
     # 8.1, 8.2: trees
@@ -776,8 +781,8 @@ def invalid_vectors(v):
     v.invalid("no_lmc_file", "4", "Magic: a file of another kind", "NOT_LMC",
         b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
     bad("version_major", "4", "Format_Major 1", "VERSION", {"header.Format_Major": 1})
-    bad("version_minor_newer", "4", "Format_Minor 2", "VERSION", {"header.Format_Minor": 2})
-    bad("version_minor_older", "4", "Format_Minor 0", "VERSION", {"header.Format_Minor": 0})
+    bad("version_minor_newer", "4", "Format_Minor 3", "VERSION", {"header.Format_Minor": 3})
+    bad("version_minor_older", "4", "Format_Minor 1", "VERSION", {"header.Format_Minor": 1})
     bad("version_before_crc", "4", "order of the checks: a version whose header has another CRC", "VERSION",
         {"header.Format_Minor": 200, "header.Header_CRC": 0})
     bad("header_crc", "4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
@@ -785,11 +790,12 @@ def invalid_vectors(v):
         bad("header_size_%d" % size, "4", "Header_Size %d" % size, "CORRUPT", {"header.Header_Size": size})
     for bit in (0, 1, 2, 3, 4, 5, 47, 48, 63):
         bad("incompatible_bit_%d" % bit, "4", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
-    bad("not_sequential", "4", "Flags: Sequential is 0", "UNSUPPORTED", {"header.Flags": 0})
     for bit in (1, 31):
         bad("flags_bit_%d" % bit, "4", "Flags: reserved bit %d" % bit, "UNSUPPORTED", {"header.Flags": 1 | 1 << bit})
-    bad("base_identity", "4", "Base_Identity is not zero", "UNSUPPORTED", {"header.Base_Identity": bytes(31) + b"\1"})
-    bad("chain_depth", "4", "Chain_Depth is not zero", "UNSUPPORTED", {"header.Chain_Depth": 1})
+    bad("base_without_depth", "4", "Base_Identity is not zero, Chain_Depth is", "CORRUPT", {"header.Base_Identity": bytes(31) + b"\1"})
+    bad("depth_without_base", "4", "Chain_Depth is not zero, Base_Identity is", "CORRUPT", {"header.Chain_Depth": 1})
+    bad("base_missing", "4", "the file has a base, and none is given", "MISSING_BASE",
+        {"header.Base_Identity": bytes(31) + b"\1", "header.Chain_Depth": 1})
     bad("header_reserved", "4", "reserved field", "UNSUPPORTED", {"header.Reserved": 1 << 63})
     # 5
     bad("section_head_crc", "5", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
@@ -804,7 +810,7 @@ def invalid_vectors(v):
     bad("section_number_index", "5", "Number of the index", "CORRUPT", {"index.Number": 1})
     bad("section_body_longer_file", "5", "a FILE body with a byte too many", "CORRUPT", {"file0.Extra": b"\0"})
     bad("section_body_longer_run", "5", "a RUN body that holds a segment more than N_Segments says", "CORRUPT",
-        {"segment0.0.Size": lambda size: struct.pack("<Q", size) + bytes(24)})
+        {"segment0.0.Size": lambda size: struct.pack("<Q", size) + bytes(32)})
     bad("section_body_longer_index", "5", "an INDX body with a byte too many", "CORRUPT", {"index.Extra": b"\0"})
     bad("section_body_shorter_file", "5", "N_Tensors counts one more than there are", "CORRUPT", {"file0.N_Tensors": 3})
     bad("section_body_shorter_run", "5", "N_Segments counts one more than there are", "CORRUPT", {"run0.N_Segments": 2})
@@ -881,12 +887,12 @@ def invalid_vectors(v):
         {"run0.Run_Size": 1 << 63, "segment0.0.Size": 1 << 63})
     for log2 in (0, 13, 24, 255):
         bad("run_log2_%d" % log2, "5.2", "Log2_Block_Size %d" % log2, "CORRUPT", {"run1.Log2_Block_Size": log2})
-    for prediction in (1, 2, 3, 255):
+    for prediction in (3, 255):
         bad("run_prediction_%d" % prediction, "5.2", "Prediction %d of a RUN" % prediction, "UNSUPPORTED", {"run1.Prediction": prediction})
-    bad("run_reserved", "5.2", "reserved field of a RUN", "UNSUPPORTED", {"run1.Reserved": 0x8000})
+    bad("run_reserved", "5.2", "reserved field of a RUN", "UNSUPPORTED", {"run1.Reserved": 0x80})
     bad_file("run_no_segments", "5.2", "N_Segments 0", "CORRUPT", [Src(b"f"), Run([], [])])
     bad("run_segments_too_many", "5.2", "N_Segments 2^24 + 1", "CORRUPT", {"run1.N_Segments": (1 << 24) + 1})
-    bad("segment_base", "5.2", "Base of a segment", "UNSUPPORTED", {"segment1.0.Base": 1})
+    bad("segment_base", "5.2", "Base of a segment in a run of Prediction 0", "CORRUPT", {"segment1.0.Base": 1})
     bad_file("segment_empty", "5.2", "a segment of Size 0 among others", "CORRUPT",
         [Src(b"f", b"xy"), Run([stored(b"xy")], [(0, 0, 1), (0, 1, 0), (0, 1, 1)])])
     bad_file("run_blocks_too_many", "5.2", "N_Blocks 2^32", "CORRUPT", [
@@ -930,7 +936,7 @@ def invalid_vectors(v):
     bad_block("sync", "7", "Sync", "CORRUPT", {"Sync": 0xB0})
     bad_block("header_crc", "7", "Header_CRC", "CHECKSUM", {"Header_CRC": flip})
     bad_block("header_crc_without_position", "7", "Header_CRC taken without the Position", "CHECKSUM",
-              {"Header_CRC": lambda old: crc(struct.pack("<BBBBIII", 0xB1, 0x21, 0, 0, 40, 43, crc(planes(lists).data)))})
+              {"Header_CRC": lambda old: crc(struct.pack("<BBBBIIII", 0xB1, 0x21, 0, 0, 40, 43, crc(planes(lists).data), 0))})
     swapped = [stored(bytes([i]) * 16384) for i in range(2)]
     bad_file("block_position", "7", "two blocks of a run in each other's place", "CHECKSUM", [Src(data=b"".join(b.data for b in swapped)), Run([
         planes([b.data]) for b in swapped])], {"block0.0.Position": (0, 1), "block0.1.Position": (0, 0)})
@@ -939,10 +945,9 @@ def invalid_vectors(v):
     bad_block("joint_3", "7", "Joint 3", "UNSUPPORTED", {"Coding": lambda c: c | 0x18})
     for layout in range(2, 8):
         bad_block("layout_%d" % layout, "7", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
-    for prediction in (1, 2, 3, 255):
+    for prediction in (2, 255):
         bad_block("prediction_%d" % prediction, "7", "Prediction %d of a block" % prediction, "UNSUPPORTED", {"Prediction": prediction})
-    for grouping in (1, 8, 16, 128):
-        bad_block("grouping_%d" % grouping, "7", "Grouping %d" % grouping, "UNSUPPORTED", {"Grouping": grouping})
+    bad_block("grouping_reserved", "7", "Grouping: reserved bit 7", "UNSUPPORTED", {"Grouping": 128})
     bad_block("no_elements", "7", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
     bad_block("elements_less", "7", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
     bad_block("elements_more", "7", "N_Elements one more than the run gives", "CORRUPT", {"N_Elements": 41})
@@ -964,20 +969,20 @@ def invalid_vectors(v):
         top, bits = (256 << joint) - 1, 8 - joint
         joints = [b"\1" * 41, b"\2" * 41, bytes(41), b"\3" * 41]
         good_joint = joint_planes(joints, joint, 0)
-        bad_block("joint_offset_%d" % (top + 1), "7.3", "Joint %d, Offset %d" % (joint, top + 1), "CORRUPT", {}, Block(
+        bad_block("joint_offset_%d" % (top + 1), "7.4", "Joint %d, Offset %d" % (joint, top + 1), "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", struct.pack("<H", top + 1))] + good_joint.payload[1:], joint))
-        bad_block("joint_rest_last_%d" % joint, "7.3", "Joint %d: the last value of Rest is behind the elements, and not zero" % joint, "CORRUPT", {},
+        bad_block("joint_rest_last_%d" % joint, "7.4", "Joint %d: the last value of Rest is behind the elements, and not zero" % joint, "CORRUPT", {},
                   joint_planes(joints, joint, 0, {}, 0, [(-41 % (8 // joint) - 1, 1 << bits - 1)]))
-        bad_block("joint_rest_next_%d" % joint, "7.3", "Joint %d: the first value of Rest behind the elements is not zero" % joint, "CORRUPT", {},
+        bad_block("joint_rest_next_%d" % joint, "7.4", "Joint %d: the first value of Rest behind the elements is not zero" % joint, "CORRUPT", {},
                   joint_planes(joints, joint, 0, {}, 0, [(0, 1)]))
         few = joint_planes([b"\1" * 3] * 6 + [bytes(3), b"\3" * 3], 1, 0, {}, 0, [(0, 2)])
         cut = len(join(good_joint.payload[:3]))
-        bad_block("joint_ends_offset_%d" % joint, "7.3", "Joint %d: the payload ends within Offset" % joint, "CORRUPT", {}, Block(
+        bad_block("joint_ends_offset_%d" % joint, "7.4", "Joint %d: the payload ends within Offset" % joint, "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", b"\0")], joint))
-        bad_block("joint_ends_rest_%d" % joint, "7.3", "Joint %d: the payload ends within Rest" % joint, "CORRUPT", {}, Block(
+        bad_block("joint_ends_rest_%d" % joint, "7.4", "Joint %d: the payload ends within Rest" % joint, "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", join(good_joint.payload)[:cut + 8])], joint))
-    bad_block("joint_rest_byte", "7.3", "Joint 1: a byte of Rest is behind the elements, and not zero", "CORRUPT", {}, few)
-    bad_block("joint_w1", "7.3", "Joint 1, width 1", "CORRUPT", {"Coding": lambda c: c | 8}, plane_block(b"\7" * 40, constant))
+    bad_block("joint_rest_byte", "7.4", "Joint 1: a byte of Rest is behind the elements, and not zero", "CORRUPT", {}, few)
+    bad_block("joint_w1", "7.4", "Joint 1, width 1", "CORRUPT", {"Coding": lambda c: c | 8}, plane_block(b"\7" * 40, constant))
     bad_block("payload_huge", "7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
     same = plane_block(b"\7" * 2, constant)
     bad_block("planes_not_smaller", "7.2", "planes that take as many bytes as the elements", "CORRUPT", {}, same)
@@ -1084,7 +1089,7 @@ def invalid_vectors(v):
         ends.setdefault(note, at + len(data))
         at += len(data)
     marks.update({ends["N_Segments"]: "within a RUN body", ends["Sync"]: "within a block header",
-                  ends["Content_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
+                  ends["Base_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
                   len(good) - 40: "before the trailer", len(good) - 8: "before End_Magic", len(good) - 1: "one byte missing"})
     for size, what in sorted(marks.items()):
         v.invalid("truncated_%04d" % size, "10", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
@@ -1093,7 +1098,7 @@ def invalid_vectors(v):
         v.invalid("flipped_%04d" % at, "all", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
     flat = bytes(v.builders["example_tree"].out)
     start = flat.index(b"\xb1")
-    for at in range(start + 22, start + 40, 3):
+    for at in range(start + 26, start + 44, 3):
         v.invalid("flipped_tree_%04d" % at, "8", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
 
 
