@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Run a decoder over the conformance vectors and compare with vectors/manifest.json.
 
-Usage: check_vectors.py                            the reference decoder, as a module: bytes, fields, identities, statuses
-       check_vectors.py 'DECODER {in} {out}'       any command, e.g. 'build/lmc -d -f -o {out} {in}' (split at spaces, no shell)
+Usage: check_vectors.py                               the reference decoder, as a module: bytes, fields, identities, statuses
+       check_vectors.py 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at spaces, no shell)
 
+{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
-with 3 (bad data) or 1 (VERSION, UNSUPPORTED, LIMIT) as the status says, and leave nothing in the directory of {out}.
-Modes and times are checked of the module only. Exit code 0 if all passed. SPDX-License-Identifier: MIT
+with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (MISSING_BASE, WRONG_BASE) as the status says, and leave nothing in the
+directory of {out}. Modes and times are checked of the module only. Exit code 0 if all passed. SPDX-License-Identifier: MIT
 """
 import hashlib
 import json
@@ -35,16 +36,22 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
+def bases_of(entry):
+    return [os.path.join(VECTORS, path) for path in entry["base"]]
+
+
 def compare_module(entry):
     """What is wrong with the reference decoder's answer, or None."""
     try:
-        snapshot = lmc_decode.decode(read(os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")))
+        snapshot = lmc_decode.decode(read(os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")), bases_of(entry))
     except lmc_decode.LmcError as error:
         return None if error.status in entry.get("status", ()) else str(error)
     if entry["kind"] == "invalid":
         return "accepted"
     if snapshot.identity.hex() != entry["identity"] or len(snapshot.files) != len(entry["files"]):
         return "identity of the snapshot or number of files"
+    if (snapshot.base_identity and snapshot.base_identity.hex()) != entry["base_identity"]:
+        return "identity of the base"
     if snapshot.metadata != [(raw(m, "key"), raw(m, "value")) for m in entry["metadata"]]:
         return "metadata"
     for got, file in zip(snapshot.files, entry["files"]):
@@ -66,15 +73,19 @@ def compare_module(entry):
 def compare_command(entry, template):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
-        command = [part.replace("{in}", os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")).replace("{out}", out)
-                   for part in shlex.split(template)]
+        command = []
+        for part in shlex.split(template):
+            if part == "{base}":
+                command += [argument for path in bases_of(entry) for argument in ("--base", path)]
+            else:
+                command.append(part.replace("{in}", os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")).replace("{out}", out))
         try:
             result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return "no answer in %d seconds" % TIMEOUT
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
         if entry["kind"] == "invalid":
-            allowed = {1 if status in ("VERSION", "UNSUPPORTED", "LIMIT") else 3 for status in entry["status"]}
+            allowed = {lmc_decode.EXIT_CODES.get(status, 3) for status in entry["status"]}
             if result.returncode not in allowed:
                 return said
             return "left behind: %s" % ", ".join(os.listdir(folder)) if os.listdir(folder) else None
@@ -110,15 +121,18 @@ def main(arguments):
         return 2
     with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
         manifest = json.load(file)
-    passed = failed = 0
+    passed = failed = left_out = 0
     for kind in ("valid", "invalid"):
         for entry in manifest[kind]:
             entry["kind"] = kind
+            if arguments and entry["base"] and "{base}" not in arguments[0]:
+                left_out += 1
+                continue
             problem = compare_command(entry, arguments[0]) if arguments else compare_module(entry)
             if problem:
                 print("FAILED %s/%s (section %s, %s): %s" % (kind, entry["name"], entry["section"], "/".join(entry.get("status", ["ok"])), problem))
             passed, failed = passed + (not problem), failed + bool(problem)
-    print("%d passed, %d failed" % (passed, failed))
+    print("%d passed, %d failed%s" % (passed, failed, ", %d left out for want of {base}" % left_out if left_out else ""))
     return 1 if failed else 0
 
 

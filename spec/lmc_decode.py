@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Reference decoder of LMC files, format 0.1, in plain Python 3.8+; laid out in the order of lmc-format.md.
+"""Reference decoder of LMC files, format 0.2, in plain Python 3.8+; laid out in the order of lmc-format.md.
 
-Usage: lmc_decode.py FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
-       lmc_decode.py --list FILE.lmc   check everything, print files and tensors as JSON
+Usage: lmc_decode.py [--base BASE]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
+       lmc_decode.py [--base BASE]... --list FILE.lmc   check everything, print files and tensors as JSON
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
+BASE, for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right identity is
+taken, and again for a base that is a delta itself. It is held in memory.
 
-Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data. After an error nothing is left at OUT.
-As a module: decode(data) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
+Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 MISSING_BASE or WRONG_BASE. After an error nothing
+is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
 """
+import functools
 import hashlib
 import json
 import os
@@ -15,7 +18,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 # ---- 2. Conventions ----
 
@@ -113,17 +116,19 @@ class Input:
 
 
 class Snapshot:
-    """files, metadata (pairs of key and value) and the identity."""
+    """files, metadata (pairs of key and value) and the identity; keep: whether each file keeps its bytes as .data."""
 
-    def __init__(self):
-        self.files, self.metadata, self.identity = [], [], None
+    def __init__(self, keep=True):
+        self.files, self.metadata, self.identity, self.keep = [], [], None, keep
         self.paths, self.runs, self.entries = set(), 0, []                      # entries: what the index must say (section 10)
 
 
-def decode_stream(stream, deliver):
+def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False):
     """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each."""
-    source, snapshot = Input(stream), Snapshot()
-    read_file_header(source)
+    source, snapshot = Input(stream), Snapshot(keep)
+    read_file_header(source, snapshot)
+    if snapshot.base_identity:
+        snapshot.base_items = find_base(snapshot.base_identity, bases)
     while True:
         offset = source.at
         kind, header, body = read_section(source, snapshot)
@@ -154,18 +159,20 @@ FLAG_SEQUENTIAL = 1
 KNOWN_INCOMPATIBLE = 0
 
 
-def read_file_header(source):
+def read_file_header(source, snapshot):
     require(source.read_up_to(8) == MAGIC, "no LMC file", "NOT_LMC")
     version = source.read(2)
-    require(version == b"\0\1", "format %d.%d; this decoder knows 0.1" % tuple(version), "VERSION")
+    require(version == b"\0\2", "format %d.%d; this decoder knows 0.2" % tuple(version), "VERSION")
     header = MAGIC + version + source.read(HEADER_SIZE - 10)
     size, flags, incompatible, _compatible, base, depth, reserved, crc = struct.unpack("<HIQQ32sIQI", header[10:])
     require(crc == crc32c(header[:76]), "file header", "CHECKSUM")
     require(size == HEADER_SIZE, "Header_Size")
     require(incompatible & ~KNOWN_INCOMPATIBLE == 0, "incompatible feature bits %x" % incompatible, "UNSUPPORTED")
-    require(flags == FLAG_SEQUENTIAL, "Flags", "UNSUPPORTED")
-    require(base == bytes(32) and depth == 0, "needs a base", "UNSUPPORTED")
-    require(reserved == 0, "reserved field of the file header", "UNSUPPORTED")
+    require(flags & ~FLAG_SEQUENTIAL == 0 and reserved == 0, "reserved bits of the file header", "UNSUPPORTED")
+    require((base == bytes(32)) == (depth == 0), "Chain_Depth")
+    snapshot.base_identity = base if depth else None
+    snapshot.sequential = flags == FLAG_SEQUENTIAL
+    snapshot.keep = snapshot.keep or not snapshot.sequential                   # section 5.2, Prediction 2
 
 
 # ---- 5. Sections ----
@@ -208,7 +215,8 @@ class File:
 
     def __init__(self):
         self.crc = self.done = self.next_tensor = 0
-        self.whole, self.identity = None, None
+        self.data, self.whole, self.identity = bytearray(), None, None
+        self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
 
 
 class Tensor:
@@ -233,8 +241,7 @@ def read_file_body(body, snapshot):
     require(file.kind == REGULAR or size == 0, "size of a directory")
     file.path = body.string(path_size)
     check_path(file.path, snapshot)
-    file.tensors = []
-    end, names = 0, set()
+    tensors, end, names = [], 0, set()
     for _ in range(n_tensors):
         tensor = read_tensor_entry(body)
         require(tensor.offset >= end, "tensors overlap or are not sorted")
@@ -242,11 +249,16 @@ def read_file_body(body, snapshot):
         require(end <= file.size, "tensor ends after its file")
         require(tensor.name not in names, "two tensors of the same name")
         names.add(tensor.name)
-        file.tensors.append(tensor)
+        tensors.append(tensor)
     body.finish()
-    if n_tensors == 0:                         # section 9.2: the file as one tensor
-        file.whole = Tensor(file.path, b"U8", None, 0, MAX_SIZE)
+    set_tensors(file, tensors)
     return file
+
+
+def set_tensors(file, tensors):
+    """tensors are sorted; section 9.2: without any the file counts as one."""
+    file.tensors = tensors
+    file.whole = None if tensors else Tensor(file.path, b"U8", None, 0, MAX_SIZE)
 
 
 def check_path(path, snapshot):
@@ -264,12 +276,15 @@ def read_tensor_entry(body):
     require(name_size <= MAX_NAME_SIZE and 1 <= dtype_size <= MAX_DTYPE_SIZE and rank <= MAX_RANK, "size of name, dtype or shape")
     shape = body.fields("%dQ" % rank)
     name, dtype = body.string(name_size), body.string(dtype_size)
-    if dtype in DTYPE_BITS:
-        bits = DTYPE_BITS[dtype]
-        for extent in shape:                   # Python's integers are exact
-            bits *= extent
-        require(bits == 8 * size, "size of a tensor is not what dtype and shape say")
+    require(is_size_right(dtype, shape, size), "size of a tensor is not what dtype and shape say")
     return Tensor(name, dtype, shape, offset, size)
+
+
+def is_size_right(dtype, shape, size):
+    bits = DTYPE_BITS.get(dtype)
+    for extent in shape if bits else ():       # Python's integers are exact
+        bits *= extent
+    return bits is None or bits == 8 * size
 
 
 # ---- 5.2 RUN body ----
@@ -279,35 +294,113 @@ MAX_SEGMENTS = 1 << 24
 MAX_BLOCKS = (1 << 32) - 1
 
 
+ZERO, BASE, OWN = 0, 1, 2                      # Prediction
+F32_TO_BF16, F32_TO_F16 = 1, 2                 # Conversion
+
+
 def read_run(source, body, snapshot, deliver):
     body = Cursor(body, "RUN body")
-    run_size, log2_block_size, prediction, reserved, n_segments = body.fields("QBBHI")
-    require(prediction == 0 and reserved == 0, "Prediction or reserved field of a RUN", "UNSUPPORTED")
+    run_size, log2_block_size, prediction, conversion, reserved, n_segments = body.fields("QBBBBI")
+    require(prediction <= OWN and reserved == 0, "Prediction or reserved field of a RUN", "UNSUPPORTED")
+    require(conversion <= (F32_TO_F16 if prediction == OWN else 0), "Conversion of a RUN", "UNSUPPORTED")
     require(1 <= run_size <= MAX_SIZE, "Run_Size")
     require(MIN_LOG2_BLOCK_SIZE <= log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Log2_Block_Size")
     require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments")
     require(snapshot.files, "RUN before the first FILE")
-    file, total = snapshot.files[-1], 0
+    require(prediction != BASE or snapshot.base_identity, "Prediction 1 without a base")
+    require(prediction != OWN or not snapshot.sequential, "Prediction 2 in a Sequential file")
+    file, total, predicted = snapshot.files[-1], 0, Prediction(conversion)
     for _ in range(n_segments):
-        number, base, offset, size = body.fields("IIQQ")
-        require(base == 0, "Base of a segment", "UNSUPPORTED")
+        number, base, offset, size, base_offset = body.fields("IIQQQ")
         require(size >= 1, "empty segment")
         # Section 6: segments follow one another in the latest file, so the run's bytes are simply the file's next bytes.
         require(number == len(snapshot.files) - 1 and offset == file.done + total, "segment out of order")
         total += size
         require(offset + size <= (MAX_SIZE if file.size is None else file.size), "segment ends after its file")
+        require(conversion == 0 or size % 2 == 0, "segment of half an element")
+        data = find_prediction(snapshot, prediction, base, base_offset, size * predicted.step)
+        predicted.pieces.append((data, base_offset, size))
     body.finish()
     require(total == run_size, "Run_Size is not the sum of the segments")
     block_size = 1 << log2_block_size
     require((run_size - 1 >> log2_block_size) + 1 <= MAX_BLOCKS, "too many blocks")
+    if prediction == OWN:
+        file.own_starts.append(file.done)
+        file.own_ends.append(file.done + run_size)
     block_sizes, number = [], 0
     for start in range(0, run_size, block_size):
-        encoded_size, data = read_block(source, snapshot.runs, number, min(block_size, run_size - start))
+        size = min(block_size, run_size - start)
+        encoded_size, data = read_block(source, snapshot.runs, number, size, prediction, predicted)
         block_sizes.append(encoded_size)
-        add_to_file(file, data)
+        add_to_file(file, data, snapshot.keep)
         deliver(file, data)
         number += 1
     return block_sizes
+
+
+def find_prediction(snapshot, prediction, base, offset, size):
+    """The bytes of the item or file with which a segment is predicted, from offset to offset + size; None: zeros."""
+    if base == 0:
+        require(offset == 0, "Base_Offset without Base")
+        return None
+    require(prediction != ZERO, "Base in a run of Prediction 0")
+    if prediction == BASE:
+        require(base <= len(snapshot.base_items), "no such item in the base")
+        require(offset + size <= len(snapshot.base_items[base - 1]), "segment ends after its item of the base")
+        return snapshot.base_items[base - 1]
+    require(base <= len(snapshot.files), "no such file before this run")
+    file = snapshot.files[base - 1]
+    require(offset + size <= file.done, "prediction from bytes that come later")
+    own = bisect_right(file.own_ends, offset)
+    require(own == len(file.own_ends) or file.own_starts[own] >= offset + size, "prediction from a run of Prediction 2")
+    return file.data
+
+
+class Prediction:
+    """The prediction of a run; pieces: for each segment the data, where it lies there, and the size of the segment."""
+
+    def __init__(self, conversion):
+        self.pieces, self.next, self.used = [], 0, 0
+        self.step, self.convert = ((1, None), (2, bf16_of_f32), (2, f16_of_f32))[conversion]
+
+    def take(self, size):
+        """The next size bytes."""
+        taken = bytearray()
+        while len(taken) < size:
+            data, offset, segment_size = self.pieces[self.next]
+            part = min(size - len(taken), segment_size - self.used)
+            if data is None:
+                taken += bytes(part)
+            else:
+                at = offset + self.used * self.step
+                found = bytes(data[at:at + part * self.step])
+                taken += convert_each(found, self.convert) if self.convert else found
+            self.used += part
+            if self.used == segment_size:
+                self.next, self.used = self.next + 1, 0
+        return bytes(taken)
+
+
+def convert_each(data, convert):
+    n = len(data) // 4
+    return struct.pack("<%dH" % n, *map(convert, struct.unpack("<%dI" % n, data)))
+
+
+def bf16_of_f32(x):
+    if x & 0x7FFFFFFF > 0x7F800000:            # NaN
+        return x >> 16 | 0x40
+    return x + 0x7FFF + (x >> 16 & 1) >> 16
+
+
+def f16_of_f32(x):
+    sign, exponent, mantissa = x >> 16 & 0x8000, x >> 23 & 255, x & 0x7FFFFF
+    if exponent == 255:
+        return sign | 0x7C00 | (mantissa and mantissa >> 13 | 0x200)
+    if exponent >= 113:                        # 2^-14, the least normal number, and above
+        number, drop = (exponent - 112 << 23) + mantissa, 13
+    else:                                      # mantissa, with its hidden bit if it has one, in units of 2^-24
+        number, drop = mantissa | (exponent > 0) << 23, 126 - max(exponent, 1)
+    return sign | min(number + (1 << drop - 1) - 1 + (number >> drop & 1) >> drop, 0x7C00)
 
 
 # ---- 6. Order (6.3 also in read_run) ----
@@ -322,7 +415,7 @@ def finish_file(snapshot):
 
 # ---- 7. Block ----
 
-BLOCK_HEADER_SIZE = 20
+BLOCK_HEADER_SIZE = 24
 SYNC = 0xB1
 MAX_ELEMENTS = 1 << 20
 XOR, SUBTRACT = 0, 1
@@ -330,45 +423,98 @@ STORED, PLANES = 0, 1
 MAX_JOINT = 2
 
 
-def read_block(source, run, number, size):
+def read_block(source, run, number, size, run_prediction, predicted):
     """One block that must decode to size bytes: returns its encoded size and the bytes."""
     header = source.read(BLOCK_HEADER_SIZE)
-    sync, coding, prediction, grouping, n, payload_size, content_crc, header_crc = struct.unpack("<BBBBIIII", header)
+    sync, coding, prediction, grouping, n, payload_size, content_crc, base_crc, header_crc = struct.unpack("<BBBBIIIII", header)
     require(sync == SYNC, "no block where one should start")
-    require(header_crc == crc32c(struct.pack("<II", run, number) + header[:16]), "block header", "CHECKSUM")
+    require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header", "CHECKSUM")
     width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
+    n_classes, sparse, natural = (grouping & 7) + 1, grouping >> 3 & 1, grouping >> 4 & 7
     require(joint <= MAX_JOINT and layout in (STORED, PLANES), "Coding %#x of a block" % coding, "UNSUPPORTED")
-    require(prediction == 0 and grouping == 0, "Prediction or Grouping of a block", "UNSUPPORTED")
+    require(prediction <= 1 and grouping >> 7 == 0, "Prediction or Grouping of a block", "UNSUPPORTED")
     require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements")
     if layout == STORED:
-        require(payload_size == size and residual == XOR and joint == 0, "Payload_Size, Residual or Joint of a stored block")
-        data = source.read(payload_size)
+        require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block")
     else:
         require(payload_size < size, "Payload_Size")
-        payload = Cursor(source.read(payload_size), "payload")
-        require(joint == 0 or width > 1, "Joint planes of width 1")
-        planes = read_joint_planes(payload, n, width, joint) if joint else [read_plane(payload, n) for _ in range(width)]
-        data = join_planes(planes, n, residual)
+        require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes")
+        require(natural < width and (natural == 0 or (n_classes > 1 and not sparse)), "Natural")
+        require(n_classes == 1 or prediction, "classes without prediction")
+    require(prediction == 0 or run_prediction != ZERO, "block with Prediction in a run without")
+    base = predicted.take(size)
+    if prediction == 0:
+        require(base_crc == 0, "Base_CRC without prediction")
+    else:
+        require(base_crc == crc32c(base), "prediction of a block", "WRONG_BASE" if run_prediction == BASE else "CORRUPT")
+    data = source.read(payload_size)
+    if layout == PLANES:
+        payload = Cursor(data, "payload")
+        if grouping:
+            planes = read_classes(payload, n, width, n_classes, sparse, natural, base if prediction else bytes(size))
+        elif joint:
+            planes = read_joint_planes(payload, n, width, joint)
+        else:
+            planes = [read_plane(payload, n) for _ in range(width)]
+        data = join_planes(planes, n, residual, base if prediction else None)
         payload.finish()
     require(crc32c(data) == content_crc, "content of a block", "CHECKSUM")
     return BLOCK_HEADER_SIZE + payload_size, data
 
 
-def join_planes(planes, n, residual):
-    """Section 7.2. Plane p of the result gets bits 1-7 of plane p, and bit 0 of the next plane (after the last: the first) as bit 7."""
-    if residual == SUBTRACT:
+def integers(data, width):
+    return struct.unpack("<%d%s" % (len(data) // width, {1: "B", 2: "H", 4: "I", 8: "Q"}[width]), data)
+
+
+def join_planes(planes, n, residual, base):
+    """Section 7.2; base: bytes of the prediction, or None."""
+    width = len(planes)
+    if residual == SUBTRACT and base is None:  # rotation: plane p gets bits 1-7 of plane p, and bit 0 of the next (after the last: the first)
         low_bits, high_bits = (int.from_bytes(bytes([b]) * n, "little") for b in (0x01, 0x7F))
         numbers = [int.from_bytes(plane, "little") for plane in planes]         # n bytes side by side in one integer
         planes = [(own >> 1 & high_bits | (after & low_bits) << 7).to_bytes(n, "little")
                   for own, after in zip(numbers, numbers[1:] + numbers[:1])]
-    data = bytearray(n * len(planes))
+    data = bytearray(n * width)
     for p, plane in enumerate(planes):
-        data[p::len(planes)] = plane
-    return bytes(data)
+        data[p::width] = plane
+    if base is None:
+        return bytes(data)
+    if residual == XOR:
+        return (int.from_bytes(data, "little") ^ int.from_bytes(base, "little")).to_bytes(n * width, "little")
+    top = 1 << 8 * width - 1
+    return b"".join(add_residual(r, b, top).to_bytes(width, "little") for r, b in zip(integers(data, width), integers(base, width)))
+
+
+def add_residual(r, b, top):
+    """top: S of section 7.2."""
+    sign = b & top
+    difference = r >> 1 ^ -(r & 1)
+    t = (b & top - 1) + difference & 2 * top - 1
+    return sign ^ (t if t < top else t ^ top - 1)
+
+
+def read_classes(source, n, width, n_classes, sparse, natural, base):
+    """Section 7.3: the planes."""
+    thresholds = source.take(n_classes - 1)
+    require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes")
+    members = [[] for _ in range(n_classes)]
+    for i, b in enumerate(integers(base, width)):
+        key = b >> 8 * width - 9 & 255 if width > 1 else b << 1 & 255 | b >> 7
+        members[bisect_right(thresholds, key)].append(i)
+    if sparse:
+        for own in filter(None, members):
+            mask = read_mask(source, len(own), 0)
+            own[:] = [i for i, bit in zip(own, mask) if bit]
+    planes = [source.take(n) for _ in range(natural)] + [bytearray(n) for _ in range(width - natural)]
+    for own in filter(None, members):
+        for plane in planes[natural:]:
+            for i, byte in zip(own, read_plane(source, len(own))):
+                plane[i] = byte
+    return planes
 
 
 def read_joint_planes(source, n, width, joint):
-    """Section 7.3."""
+    """Section 7.4."""
     offset, = source.fields("H")
     require(offset < 256 << joint, "Offset of joint planes")
     planes = [read_plane(source, n) for _ in range(width - 2)]
@@ -541,8 +687,10 @@ class LeafCrcs:
             self.crc = self.fill = 0
 
 
-def add_to_file(file, data):
+def add_to_file(file, data, keep):
     """Sum up the file's next bytes."""
+    if keep:
+        file.data += data
     file.crc = crc32c(data, file.crc)
     start, end = file.done, file.done + len(data)
     if file.whole:
@@ -573,10 +721,108 @@ def identify_file(file):
     return b"".join(identify_tensor(tensor, tensor.shape, tensor.size) for tensor in file.tensors)
 
 
+def sort_items(snapshot):
+    """Pairs of file and tensor, of the files whose identities are known."""
+    items = [(file, tensor) for file in snapshot.files for tensor in file.tensors or [file.whole]]
+    return sorted(items, key=lambda item: (item[1].name, item[1].identity))
+
+
 def identify_snapshot(snapshot):
-    items = sorted((t.name, t.identity) for f in snapshot.files for t in (f.tensors or [f.whole]))
-    text = b"".join(struct.pack("<I", len(name)) + name + identity for name, identity in items)
+    text = b"".join(struct.pack("<I", len(tensor.name)) + tensor.name + tensor.identity for _, tensor in sort_items(snapshot))
     return hashlib.sha256(b"LMC snapshot 1\0" + text).digest()
+
+
+# ---- 9.4 Bases ----
+
+
+def find_base(identity, paths):
+    """The bytes of each item of the snapshot of that identity, which should be among those at paths."""
+    require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "MISSING_BASE")
+    error = LmcError("WRONG_BASE", "the snapshot %s is needed as base, not what was given" % identity.hex())
+    for path in paths:
+        try:
+            if not is_lmc(path):
+                snapshot = read_plain(path)
+            elif read_claim(path) == identity:
+                with open(path, "rb") as stream:
+                    snapshot = decode_stream(stream, [other for other in paths if other != path], keep=True)
+            else:
+                continue
+        except LmcError as reason:             # another may do
+            error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
+            continue
+        if snapshot.identity == identity:
+            return [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(snapshot)]
+    raise error
+
+
+def is_lmc(path):
+    if os.path.isdir(path):
+        return False
+    with open(path, "rb") as stream:
+        return stream.read(8) == MAGIC
+
+
+def read_claim(path):
+    """The identity of an LMC file as its index says; to decode it will show whether that is true."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(-TRAILER_SIZE, os.SEEK_END)
+            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + 8)
+            return stream.read(32)
+    except (OSError, OverflowError):
+        return None
+
+
+@functools.lru_cache(maxsize=None)
+def read_plain(path):
+    """A file, or the files and directories below a directory, as the snapshot that a tool would make of it."""
+    snapshot, path = Snapshot(), os.fsencode(path)
+    if not os.path.isdir(path):
+        read_plain_file(snapshot, path, b"", REGULAR)
+    for folder, _, names in os.walk(path):
+        if folder != path or not os.listdir(path):
+            read_plain_file(snapshot, folder, os.path.relpath(folder, path) if folder != path else b"", DIRECTORY)
+        for name in names:
+            full = os.path.join(folder, name)
+            read_plain_file(snapshot, full, os.path.relpath(full, path), REGULAR)
+    snapshot.identity = identify_snapshot(snapshot)
+    return snapshot
+
+
+def read_plain_file(snapshot, path, name, kind):
+    file = File()
+    file.path, file.kind, data = name.replace(os.fsencode(os.sep), b"/"), kind, b""
+    if kind == REGULAR:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    set_tensors(file, find_safetensors(data))
+    add_to_file(file, data, True)
+    file.size = len(data)
+    identify_file(file)
+    snapshot.files.append(file)
+
+
+def find_safetensors(data):
+    """The tensors if data is a valid safetensors file: u64 size of the JSON, the JSON, the tensors without gaps."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    if data[8:9] != b"{" or end > len(data):
+        return []
+    tensors = []
+    try:
+        for name, entry in json.loads(data[8:end]).items():
+            if name != "__metadata__":
+                first, last = entry["data_offsets"]
+                tensors.append(Tensor(name.encode(), entry["dtype"].encode(), tuple(entry["shape"]), end + first, last - first))
+        tensors.sort(key=lambda tensor: (tensor.offset, tensor.size, tensor.name))
+        for tensor in tensors:
+            require(tensor.offset == end and tensor.size >= 0, "tensors are not side by side")
+            require(is_size_right(tensor.dtype, tensor.shape, tensor.size), "size of a tensor")
+            end += tensor.size
+        require(end <= len(data), "tensor ends after its file")
+    except (LmcError, ValueError, KeyError, TypeError, AttributeError):
+        return []                              # plain bytes
+    return tensors
 
 
 # ---- 10. Index and trailer ----
@@ -635,14 +881,14 @@ class Memory:
         return bytes(self.data[self.at - size:self.at])
 
 
-def decode(data):
-    """The Snapshot in data; each of its files has its bytes as .data. Raises LmcError."""
-    def deliver(file, piece):
-        file.__dict__.setdefault("data", bytearray()).extend(piece)
-    return decode_stream(Memory(data), deliver)
+def decode(data, bases=()):
+    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. Raises LmcError."""
+    return decode_stream(Memory(data), bases, keep=True)
 
 
 # ---- As a command ----
+
+EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "MISSING_BASE": 4, "WRONG_BASE": 4}       # others: 3
 
 
 class Restore:
@@ -701,7 +947,9 @@ class Restore:
 def describe(snapshot):
     def text(string):
         return string.decode("utf-8", "backslashreplace")
-    return json.dumps({"identity": snapshot.identity.hex(), "metadata": {text(k): text(v) for k, v in snapshot.metadata}, "files": [
+    base = snapshot.base_identity.hex() if snapshot.base_identity else None
+    metadata = {text(k): text(v) for k, v in snapshot.metadata}
+    return json.dumps({"identity": snapshot.identity.hex(), "base": base, "metadata": metadata, "files": [
         {"path": text(f.path), "kind": "directory" if f.kind == DIRECTORY else "regular", "size": f.size, "crc32c": "%08x" % f.crc,
          "mode": f.mode, "mtime_ns": f.mtime, "identity": f.identity.hex() if f.identity else None,
          "tensors": [{"name": text(t.name), "dtype": text(t.dtype), "shape": t.shape, "offset": t.offset, "size": t.size,
@@ -709,8 +957,12 @@ def describe(snapshot):
 
 
 def main(arguments):
-    listing = arguments[:1] == ["--list"]
-    arguments = arguments[listing:]
+    bases, listing = [], False
+    while len(arguments) > 1 and arguments[0] in ("--base", "--list"):
+        if arguments[0] == "--base":
+            bases.append(arguments[1])
+        listing = listing or arguments[0] == "--list"
+        arguments = arguments[2 if arguments[0] == "--base" else 1:]
     if len(arguments) != (1 if listing else 2) or any(a.startswith("--") for a in arguments):
         print(__doc__, file=sys.stderr)
         return 2
@@ -718,13 +970,13 @@ def main(arguments):
     try:
         with (sys.stdin.buffer if arguments[0] == "-" else open(arguments[0], "rb")) as stream:
             if listing:
-                print(describe(decode_stream(stream, lambda file, data: None)))
+                print(describe(decode_stream(stream, bases)))
             else:
                 restore = Restore(arguments[1])
-                restore.publish(decode_stream(stream, restore.deliver).files)
+                restore.publish(decode_stream(stream, bases, restore.deliver).files)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
-        return 1 if error.status in ("VERSION", "UNSUPPORTED", "LIMIT") else 3
+        return EXIT_CODES.get(error.status, 3)
     except OSError as error:
         print("lmc_decode: IO: %s" % error, file=sys.stderr)
         return 1

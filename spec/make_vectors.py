@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Make the conformance vectors of the LMC format: vectors/valid, vectors/invalid and vectors/manifest.json.
 
-Usage: make_vectors.py                  write them all
-       make_vectors.py --check-only     compare with what is there (and the dumps and the table of section 11 in lmc-format.md); exit code 1 if they differ
+Usage: make_vectors.py                  write them all, and the bases of the deltas among them to vectors/bases
+       make_vectors.py --check-only     compare with what is there (and the dumps and the table of section 11 in lmc-format.md); exit
+                                        code 1 if they differ
        make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
 
 The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
@@ -10,8 +11,10 @@ would. It shares no code with lmc_decode.py. An invalid vector is a valid file w
 that depends on it (CRCs, index, sizes) made right again. SPDX-License-Identifier: MIT
 """
 import fnmatch
+import fractions
 import functools
 import hashlib
+import heapq
 import json
 import os
 import re
@@ -196,14 +199,30 @@ def guess(plane):
     return constant(plane) if len(set(plane)) == 1 else raw(plane)
 
 
+def fitted(plane, masks=None):
+    """Constant, or the tree that Huffman finds, or raw if that is smaller."""
+    if len(set(plane)) == 1:
+        return constant(plane)
+    heap = [(plane.count(s), s, {s: 0}) for s in sorted(set(plane))]
+    while len(heap) > 1:
+        a, b = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, (a[0] + b[0], min(a[1], b[1]), {s: length + 1 for s, length in merged(a[2], b[2]).items()}))
+    parts = tree(heap[0][2], masks=masks)(plane)
+    return parts if len(join(parts)) <= len(plane) else raw(plane)
+
+
 # ---- Blocks ----
 
 class Block:
-    """data and payload (a list of parts) of a block."""
+    """data and payload (a list of parts) of a block; base: the bytes of its prediction, None if its Prediction is 0."""
 
-    def __init__(self, data, width=1, residual=0, layout=0, payload=None, joint=0):
+    def __init__(self, data, width=1, residual=0, layout=0, payload=None, joint=0, base=None, grouping=0):
         self.data, self.width, self.residual, self.layout, self.joint = bytes(data), width, residual, layout, joint
+        self.base, self.grouping = base, grouping
         self.payload = [("the bytes", self.data)] if payload is None else payload
+
+    def size(self):
+        return len(join(self.payload))
 
 
 def stored(data, width=1):
@@ -225,7 +244,7 @@ def planes(lists, coders=None, residual=0):
 
 
 def joint_rest(values, joint):
-    """Section 7.3: the packed values, as many as k * q."""
+    """Section 7.4: the packed values, as many as k * q."""
     rows = 8 // joint
     row = len(values) // rows
     packed = bytearray(values[:row * (rows - 1)])
@@ -258,6 +277,83 @@ def plane_block(plane, coder, width=1, at=0, residual=0):
     return planes([plane if p == at else bytes([17 * p]) * len(plane) for p in range(width)], {at: coder}, residual)
 
 
+def split(data, width):
+    return [int.from_bytes(data[i:i + width], "little") for i in range(0, len(data), width)]
+
+
+def residual_of(x, b, width, subtract):
+    """Section 7.2, the encoder's side."""
+    if not subtract:
+        return x ^ b
+    top = 1 << 8 * width - 1
+    x ^= b & top
+    d = (x if x < top else x ^ top - 1) - (b & top - 1) & 2 * top - 1
+    return (d << 1 & 2 * top - 1) ^ (2 * top - 1 if d >= top else 0)
+
+
+def key_of(b, width):
+    """The top byte after the sign has gone round to the other end."""
+    bits = format(b, "0%db" % (8 * width))
+    return int((bits[1:] + bits[0])[:8], 2)
+
+
+def predicted(data, base, width, residual=1, thresholds=(), sparse=False, natural=0, coders=None, masks=None, coded=None, padding=0):
+    """A block against base (None: against zero). coders: by plane, or by class and plane. masks: a policy. coded: which residuals are stored
+    though Sparse, default those that are not zero. padding: of the masks."""
+    r = [residual_of(x, b, width, residual) for x, b in zip(split(data, width), split(base or bytes(len(data)), width))]
+    keys = [key_of(b, width) for b in split(base or bytes(len(data)), width)]
+    bounds = [0] + list(thresholds) + [256]
+    classes = [[i for i, key in enumerate(keys) if low <= key < high] for low, high in zip(bounds, bounds[1:])]
+    grouping = len(thresholds) | sparse << 3 | natural << 4
+    payload = [("Thresholds", bytes(thresholds))] if thresholds else []
+    for c, members in enumerate(classes):
+        if sparse and members:
+            bits = [int(bool(coded(r[i]) if coded else r[i])) for i in members]
+            policy = masks or raw_masks
+            dirty = lambda n, nesting, depth: policy(n, nesting, depth) if nesting else (policy(n, nesting, depth), padding)
+            parts = encode_mask(bits, 0, dirty)
+            payload += [("class %d: %s" % (c, parts[0][0]), parts[0][1])] + parts[1:]
+            classes[c] = [i for i, bit in zip(members, bits) if bit]
+    plane = lambda members, p: bytes(r[i] >> 8 * p & 255 for i in members)
+    payload += [("natural plane %d" % p, plane(range(len(r)), p)) for p in range(natural)]
+    for c, members in enumerate(classes):
+        for p in range(natural, width) if members else ():
+            coder = (coders or {}).get((c, p)) or (coders or {}).get(p, fitted)
+            parts = coder(plane(members, p))
+            name = "class %d, plane %d" % (c, p) if grouping else "plane %d" % p
+            payload += [("%s: %s" % (name, parts[0][0]), parts[0][1])] + parts[1:]
+    return Block(data, width, residual, 1, payload, 0, base, grouping)
+
+
+def convert(data, conversion):
+    """F32 to BF16 (1) or F16 (2), the other way than a decoder would: by looking for the nearest number."""
+    exponent_bits, mantissa_bits = ((8, 7), (5, 10))[conversion - 1]
+    infinity = (1 << exponent_bits) - 1 << mantissa_bits
+    bias = (1 << exponent_bits - 1) - 1
+
+    def value(bits, bias, mantissa_bits):
+        exponent, mantissa = bits >> mantissa_bits, bits & (1 << mantissa_bits) - 1
+        power = max(exponent, 1) - bias - mantissa_bits
+        return fractions.Fraction(mantissa + ((exponent > 0) << mantissa_bits)) * fractions.Fraction(2) ** power
+
+    out = bytearray()
+    for x in split(data, 4):
+        sign, x = x >> 31, x & 0x7FFFFFFF
+        if x >= 0x7F800000:
+            m = x & 0x7FFFFF
+            found = infinity | (m and m >> 23 - mantissa_bits | 1 << mantissa_bits - 1)
+        else:
+            exact, low, high = value(x, 127, 23), 0, infinity
+            while low < high:                  # the last pattern not above
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if value(middle, bias, mantissa_bits) <= exact else (low, middle - 1)
+            rest = exact - value(low, bias, mantissa_bits)
+            half = (value(low + 1, bias, mantissa_bits) - value(low, bias, mantissa_bits)) / 2
+            found = min(low + (rest > half or rest == half and low & 1), infinity)
+        out += (found | sign << exponent_bits + mantissa_bits).to_bytes(2, "little")
+    return bytes(out)
+
+
 # ---- Files ----
 
 class Src:
@@ -273,10 +369,24 @@ def T(name, dtype, shape, offset, size):
 
 
 class Run:
-    """blocks: in order. segments: (file, offset, size), default one with what comes next."""
+    """blocks: in order. segments: (file, offset, size) or, with prediction, (file, offset, size, Base, Base_Offset); default one with what
+    comes next, and base as its last two."""
 
-    def __init__(self, blocks, segments=None, log2=14, **fields):
-        self.blocks, self.segments, self.log2 = blocks, segments, log2
+    def __init__(self, blocks, segments=None, log2=14, prediction=0, conversion=0, base=()):
+        self.blocks, self.segments, self.log2, self.prediction, self.conversion, self.base = blocks, segments, log2, prediction, conversion, base
+
+
+class Base:
+    """A snapshot that others are coded against; paths: of what has it, below vectors."""
+
+    def __init__(self, files, paths, depth=0):
+        contents = sorted(contents_of(files))
+        self.paths, self.depth, self.identity = paths, depth, identity_of_snapshot(items_of(files))
+        self.names, self.items = [name for name, _, _ in contents], [data for _, _, data in contents]
+
+    def item(self, name):
+        """As a segment's Base has it."""
+        return self.names.index(name) + 1
 
 
 FIELD = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -326,12 +436,36 @@ def join(parts):
     return b"".join(data for _, data in parts)
 
 
-def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=False):
+def prediction_of(run, segments, sources, base):
+    """The bytes that the segments point to."""
+    pieces = []
+    for _, _, size, number, start in segments:
+        if number == 0:
+            pieces.append(bytes(size))
+        elif run.prediction == 1:
+            pieces.append(base.items[number - 1][start:start + size])
+        elif run.conversion:
+            pieces.append(convert(sources[number - 1].data[start:start + 2 * size], run.conversion))
+        else:
+            pieces.append(sources[number - 1].data[start:start + size])
+    return b"".join(pieces)
+
+
+def check_predictions(blocks, prediction):
+    at = 0
+    for block in blocks:
+        assert block.base is None or block.base == prediction[at:at + len(block.data)], "a block against another base"
+        at += len(block.data)
+
+
+def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=False, base=None):
     """items: Src and Run in order. Returns the Builder, with .files for the manifest."""
     b = Builder(patch)
-    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 1), ("Header_Size", 2, 80),
-                    ("Flags", 4, 1), ("Incompatible", 8, 0), ("Compatible", 8, 0), ("Base_Identity", bytes(32)), ("Chain_Depth", 4, 0),
-                    ("Reserved", 8, 0))
+    sources = [item for item in items if isinstance(item, Src)]
+    sequential = not any(isinstance(item, Run) and item.prediction == 2 for item in items)
+    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 2), ("Header_Size", 2, 80),
+                    ("Flags", 4, int(sequential)), ("Incompatible", 8, 0), ("Compatible", 8, 0),
+                    ("Base_Identity", base.identity if base else bytes(32)), ("Chain_Depth", 4, base.depth + 1 if base else 0), ("Reserved", 8, 0))
     b.add(b.with_crc("header", "Header_CRC", header))
     entries, files, runs = [], [], []
     for item in items:
@@ -347,11 +481,15 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
             size = sum(len(block.data) for block in run.blocks)
             segments = run.segments
             if segments is None:
-                segments = [(len(files) - 1, files[-1].done if files else 0, size)]
-            body = b.pack(owner, ("Run_Size", 8, sum(s[2] for s in segments)), ("Log2_Block_Size", 1, run.log2), ("Prediction", 1, 0),
-                          ("Reserved", 2, 0), ("N_Segments", 4, len(segments)))
-            for i, (number, start, length) in enumerate(segments):
-                body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, 0), ("Offset", 8, start), ("Size", 8, length))
+                segments = [(len(files) - 1, files[-1].done if files else 0, size) + tuple(run.base)]
+            segments = [(s + (0, 0))[:5] for s in segments]
+            if run.prediction:
+                check_predictions(run.blocks, prediction_of(run, segments, sources, base))
+            body = b.pack(owner, ("Run_Size", 8, sum(s[2] for s in segments)), ("Log2_Block_Size", 1, run.log2), ("Prediction", 1, run.prediction),
+                          ("Conversion", 1, run.conversion), ("Reserved", 1, 0), ("N_Segments", 4, len(segments)))
+            for i, (number, start, length, item, base_start) in enumerate(segments):
+                body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, item), ("Offset", 8, start), ("Size", 8, length),
+                               ("Base_Offset", 8, base_start))
             copy = b.section(owner, b"RUN ", len(runs), body)
             sizes = []
             for i, block in enumerate(run.blocks):
@@ -370,7 +508,7 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
                        ("Total_Size", 8, len(b.out) + 40), ("Reserved", 4, 0))
         b.add(b.with_crc("trailer", "Trailer_CRC", parts) + b.pack("trailer", ("End_Magic", bytes.fromhex("8D4C4D430D0A1A0A"))))
     assert b.used == set(b.patch), "patches without effect: %s" % (set(b.patch) - b.used)
-    b.files, b.metadata = files, metadata
+    b.files, b.metadata, b.base = files, metadata, base
     return b
 
 
@@ -389,20 +527,27 @@ def file_body(b, owner, f):
 def add_block(b, owner, position, block):
     payload = join(block.payload)
     coding = (1, 2, 4, 8).index(block.width) | block.residual << 2 | block.joint << 3 | block.layout << 5
-    head = b.pack(owner, ("Sync", 1, 0xB1), ("Coding", 1, coding), ("Prediction", 1, 0), ("Grouping", 1, 0),
-                  ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)))
+    head = b.pack(owner, ("Sync", 1, 0xB1), ("Coding", 1, coding), ("Prediction", 1, int(block.base is not None)),
+                  ("Grouping", 1, block.grouping),
+                  ("N_Elements", 4, len(block.data) // block.width), ("Payload_Size", 4, len(payload)), ("Content_CRC", 4, crc(block.data)),
+                  ("Base_CRC", 4, 0 if block.base is None else crc(block.base)))
     head = b.with_crc(owner, "Header_CRC", head, struct.pack("<II", *b.value(owner + ".Position", position)))
     b.add(head + block.payload)
     return len(join(head)) + len(payload)
 
 
-def items_of(files):
-    """Identities of the snapshot's items, by name."""
+def contents_of(files):
+    """Names, identities and bytes of the snapshot's items."""
     for f in files:
         for name, dtype, shape, offset, size in f.tensors:
-            yield name, identity_of_tensor(dtype, shape, f.data[offset:offset + size])
+            data = f.data[offset:offset + size]
+            yield name, identity_of_tensor(dtype, shape, data), data
         if not f.tensors:
-            yield f.path, identity_of_tensor(b"U8", (len(f.data),), f.data)
+            yield f.path, identity_of_tensor(b"U8", (len(f.data),), f.data), f.data
+
+
+def items_of(files):
+    return ((name, identity) for name, identity, _ in contents_of(files))
 
 
 def index_body(b, files, runs, entries, metadata):
@@ -432,10 +577,13 @@ def one(*blocks, **options):
 
 class Vectors:
     def __init__(self):
-        self.outputs, self.manifest, self.builders = {}, {"format": "0.1", "valid": [], "invalid": []}, {}
+        self.outputs, self.manifest, self.builders = {}, {"format": "0.2", "valid": [], "invalid": []}, {}
 
-    def valid(self, name, section, what, b):
+    def valid(self, name, section, what, b, bases=None):
+        """bases: paths of what the decoder is given, if not just the one."""
         entry = {"name": name, "section": section, "exercises": what, "size": len(b.out), "sha256": hashlib.sha256(b.out).hexdigest(),
+                 "base": b.base.paths if b.base and bases is None else bases or [],
+                 "base_identity": b.base.identity.hex() if b.base else None,
                  "identity": identity_of_snapshot(items_of(b.files)).hex(), "files": []}
         for f in b.files:
             item = text("path", f.path)
@@ -453,12 +601,20 @@ class Vectors:
         self.put(name, "valid", entry, b.out)
         self.builders[name] = b
 
-    def invalid(self, name, section, rule, status, data):
-        """status: a name, or several where decoders may differ."""
+    def invalid(self, name, section, rule, status, data, bases=None):
+        """status: a name, or several where decoders may differ. bases: as above."""
+        base = data.base if isinstance(data, Builder) else None
         data = data.out if isinstance(data, Builder) else data
         entry = {"name": name, "section": section, "breaks": rule, "status": status if isinstance(status, list) else [status],
-                 "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                 "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "base": base.paths if base and bases is None else bases or []}
         self.put(name, "invalid", entry, data)
+
+    def base(self, path, data):
+        """A base that is no vector itself; data None: it is one."""
+        if data is not None:
+            assert path not in self.outputs, path
+            self.outputs[path] = bytes(data)
+        return path
 
     def put(self, name, kind, entry, data):
         path = "%s/%s.lmc" % (kind, name)
@@ -534,6 +690,8 @@ def valid_vectors(v):
     r = Random(1)
     # 4, 5.1: header, files
     v.valid("file_empty", "5.1", "one empty file: no run at all", build([Src()]))
+    v.valid("not_sequential", "4", "Sequential 0, though no run is predicted: an encoder that did not know it yet",
+            one(stored(b"pipe"), patch={"header.Flags": 0}))
     v.valid("compatible_bits", "4", "all Compatible bits set: they do not matter",
             one(stored(b"compatible"), patch={"header.Compatible": UNKNOWN}))
     v.valid("file_unknown_size", "5.1", "File_Size unknown in the FILE section",
@@ -623,7 +781,7 @@ def valid_vectors(v):
     v.valid("raw_though_constant", "8", "a raw plane whose bytes are all equal", one(plane_block(bytes(9), raw, 2)))
     v.valid("planes_n2", "7.2", "two elements of 8 bytes cannot be planes; three of 8 bytes can",
         one(stored(r.data(16), 8), planes([b"abc"] + [b"\1\1\1"] * 7)))
-    # 7.3: joint planes
+    # 7.4: joint planes
     own = Random(73)                           # so that the vectors after these stay as they are
     for joint in (1, 2):
         lengths = {0: 2, 1: 2, 3: 2, 200: 3, 254: 4, 255: 4}
@@ -631,17 +789,17 @@ def valid_vectors(v):
         for width in (2, 4, 8):
             for residual in (0, 1):
                 lists = [own.data(203) for _ in range(width - 2)] + [rest(203), draw(own, lengths, 203)]
-                v.valid("joint%d_w%d_%s" % (joint, width, ("xor", "subtract")[residual]), "7.3", "Joint %d, width %d" % (joint, width),
+                v.valid("joint%d_w%d_%s" % (joint, width, ("xor", "subtract")[residual]), "7.4", "Joint %d, width %d" % (joint, width),
                         one(joint_planes(lists, joint, 100 * joint, {width - 1: tree(lengths)}, residual)))
         for n in range(3, 13):
-            v.valid("joint%d_n%d" % (joint, n), "7.3", "Joint %d, %d elements: the last row of Rest" % (joint, n),
+            v.valid("joint%d_n%d" % (joint, n), "7.4", "Joint %d, %d elements: the last row of Rest" % (joint, n),
                     one(joint_planes([b"\x51" * n] * 6 + [rest(n), b"\x52" * n], joint, 77, {}, 1)))
         for offset in sorted({0, 255, 256, (256 << joint) - 256, (256 << joint) - 255, (256 << joint) - 1}):
-            v.valid("joint%d_offset_%d" % (joint, offset), "7.3", "Joint %d, Offset %d: sums modulo 2^%d" % (joint, offset, 8 + joint),
+            v.valid("joint%d_offset_%d" % (joint, offset), "7.4", "Joint %d, Offset %d: sums modulo 2^%d" % (joint, offset, 8 + joint),
                     one(joint_planes([b"\3" * 90, b"\4" * 90, rest(90), draw(own, lengths, 90)], joint, offset, {3: tree(lengths)}, 1)))
-        v.valid("joint%d_raw" % joint, "7.3", "Joint %d, the symbols are raw" % joint,
+        v.valid("joint%d_raw" % joint, "7.4", "Joint %d, the symbols are raw" % joint,
                 one(joint_planes([b"\3" * 70, b"\4" * 70, rest(70), own.data(70)], joint, 5, {3: raw}, 1)))
-        v.valid("joint%d_escape" % joint, "7.3", "Joint %d, an escape among the symbols; a tree in a lower plane" % joint,
+        v.valid("joint%d_escape" % joint, "7.4", "Joint %d, an escape among the symbols; a tree in a lower plane" % joint,
                 one(joint_planes([draw(own, {7: 1, 9: 2}, 300, (0, 8)), b"\4" * 300, rest(300), draw(own, {7: 1, 9: 2}, 300, (0, 255))], joint, 300,
                                  {0: tree({7: 1, 9: 2}, 2), 3: tree({7: 1, 9: 2}, 2)}, 1)))
     # 8.1, 8.2: trees
@@ -747,6 +905,180 @@ def valid_vectors(v):
             one(planes([b"\x40" * 24, plane], {1: tree(lengths, 4)}, 1)))
 
 
+# ---- Deltas ----
+
+SPECIALS = {                                   # sign, zero, subnormals, least and largest normal, infinity, NaN
+    1: [0x00, 0x80, 0x01, 0x83, 0x04, 0x38, 0xB9, 0x7B, 0x7C, 0xFC, 0x7D, 0xFF],
+    2: [0x0000, 0x8000, 0x0001, 0x807F, 0x0080, 0x3F80, 0xBF81, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0xFFFF],
+    4: [0, 1 << 31, 1, 0x807FFFFF, 0x00800000, 0x3F800000, 0xBF800001, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFFFFFFF],
+    8: [0, 1 << 63, 1, 0x800FFFFFFFFFFFFF, 1 << 52, 0x3FF << 52, 0xBFF0000000000001, 0x7FEFFFFFFFFFFFFF, 0x7FF << 52, 0xFFF << 52, 0xFFF8 << 48,
+        UNKNOWN]}
+
+# F32 that round to BF16 and to F16 in every way: ties to even both ways, just beside ties, carries into the exponent, overflow, the largest
+# finite results, subnormal results and their ties, too small, infinity, NaN whose payload lies above and below the cut.
+TO_ROUND = [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001, 0x3FFFFFFF, 0x3F801000,
+            0x3F803000, 0x3F800FFF, 0x3F801001, 0x7F7FFFFF, 0x7F7F7FFF, 0x7F7F8000, 0x477FE000, 0x477FEFFF, 0x477FF000, 0x47800000, 0x387FC000,
+            0x387FE000, 0x387FF000, 0x38800000, 0x33800000, 0x33000000, 0x33000001, 0x32FFFFFF, 0x33C00000, 0x33BFFFFF, 0x34200000, 0x34200001,
+            0x00008000, 0x00018000, 0x00017FFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7F802000, 0x7FBFE000, 0x7FFFFFFF]
+
+
+def pack(values, width):
+    return b"".join(value.to_bytes(width, "little") for value in values)
+
+
+def element(random, key, width):
+    """Any sign and mantissa, but that key."""
+    if width == 1:
+        return key >> 1 | (key & 1) << 7
+    low = 8 * width - 9
+    return random.below(2) << 8 * width - 1 | key << low | random.below(1 << low)
+
+
+def step(random, b, width):
+    """b or, now and then, something near it."""
+    return b + random.below(7) - 3 & (1 << 8 * width) - 1 if random.below(4) == 0 else b
+
+
+def against(random, keys, n, width, **options):
+    """A block of n elements: keys for the base, and few small steps from it."""
+    own = Random(100 * width + keys[0])        # so that blocks share their bases
+    base = [element(own, own.pick(keys), width) for _ in range(n)]
+    return predicted(pack([step(random, b, width) for b in base], width), pack(base, width), width, **options)
+
+
+class Pool:
+    """A base of one file without tensors, of which blocks take parts."""
+
+    PATH = "bases/pool.bin"
+
+    def __init__(self):
+        self.data, self.later = bytearray(), []
+
+    def place(self, data):
+        if self.data.find(data) < 0:
+            self.data += data
+        return self.data.find(data)
+
+    def one(self, name, section, what, *blocks):
+        """A snapshot of one nameless file, each block a run of its own against a part of the pool."""
+        assert all(block.layout == 0 or block.size() < len(block.data) for block in blocks), "planes must be smaller: %s" % name
+        starts = [block.base is not None and self.place(block.base) for block in blocks]
+        self.later.append((name, section, what, blocks, starts))
+
+    def emit(self, v):
+        base = Base([Src(data=self.data)], [v.base(self.PATH, self.data)])
+        for name, section, what, blocks, starts in self.later:
+            runs = [Run([block], prediction=0 if block.base is None else 1, base=() if block.base is None else (1, start))
+                    for block, start in zip(blocks, starts)]
+            v.valid(name, section, what, build([Src(data=b"".join(block.data for block in blocks))] + runs, base=base))
+        return base
+
+
+def delta_vectors(v):
+    r = Random(3)
+    pool = Pool()
+    # 7.2: residuals
+    for width in (1, 2, 4, 8):
+        for residual in (0, 1):
+            kind = ("xor", "subtract")[residual]
+            pool.one("delta_w%d_%s" % (width, kind), "7.2", "width %d against a base, %s" % (width, kind),
+                     against(r, range(112, 130), 40 + 110 // width, width, residual=residual))
+            pairs, same = [(x, b) for x in SPECIALS[width] for b in SPECIALS[width]], 30 + 300 // width
+            base = pack([b for _, b in pairs] + [0] * same, width)
+            pool.one("delta_specials_w%d_%s" % (width, kind), "7.2", "width %d, %s: every special float against every other" % (width, kind),
+                     predicted(pack([x for x, _ in pairs] + [0] * same, width), base, width, residual))
+    # 7.3: classes
+    keys = list(range(100, 132))
+    for n_classes in range(2, 9):
+        thresholds = [101 + 4 * i for i in range(n_classes - 1)]
+        pool.one("classes_%d" % n_classes, "7.3", "%d classes, width 2" % n_classes, against(r, keys, 400, 2, thresholds=thresholds))
+    for width in (1, 4, 8):
+        for residual in (0, 1):
+            pool.one("classes_w%d_%s" % (width, ("xor", "subtract")[residual]), "7.3", "three classes, width %d" % width,
+                     against(r, keys, 200, width, thresholds=[110, 120], residual=residual))
+    edges = [0, 1, 2, 127, 128, 253, 254, 255]
+    for width in (1, 2, 4):
+        pool.one("classes_edges_w%d" % width, "7.3", "thresholds 1, 2, 128, 254 and 255, width %d: keys beside each" % width,
+                 against(r, edges, 160, width, thresholds=[1, 2, 128, 254, 255]))
+    for name, thresholds in (("first", [50, 115]), ("middle", [115, 116, 117]), ("last", [115, 200]),
+                             ("all_but_one", [1, 50, 99, 200, 220, 230, 255]), ("several", [10, 20, 30, 115, 240, 250])):
+        pool.one("classes_empty_" + name, "7.3", "empty classes: %s" % name.replace("_", " "),
+                 against(r, [k for k in keys if k not in (115, 116)], 120, 2, thresholds=thresholds))
+    pool.one("classes_one_element", "7.3", "classes of one element each", predicted(
+        pack([0x3F80, 0x4000, 0x4081, 0x4100], 2) + bytes(20), pack([0x3F80, 0x4000, 0x4080, 0x4100], 2) + bytes(20), 2,
+        thresholds=[1, 0x80, 0x81, 0x82]))
+    coders = {(0, 0): raw, (0, 1): constant, (1, 0): tree({0: 1, 1: 2, 2: 3}, 3), (1, 1): tree({0: 1}, 1)}
+    pool.one("classes_coders", "7.3", "planes that are raw, constant, a tree and a tree with escape in one block",
+             against(r, [112, 120], 300, 2, thresholds=[118], coders=coders))
+    # 7.3: natural planes
+    for width in (2, 4, 8):
+        for natural in range(1, width):
+            base = [element(r, r.pick(keys), width) for _ in range(90)]
+            new = [b ^ r.below(1 << 8 * natural) for b in base]
+            pool.one("natural_w%d_%d" % (width, natural), "7.3", "width %d: %d natural planes, two classes" % (width, natural),
+                     predicted(pack(new, width), pack(base, width), width, 0, [115], natural=natural))
+    pool.one("natural_8_classes", "7.3", "eight classes, some empty, and a natural plane",
+             against(r, keys, 200, 4, thresholds=[3, 104, 108, 112, 116, 120, 200], natural=1))
+    # 7.3: sparse
+    for width in (1, 2, 4, 8):
+        pool.one("sparse_w%d" % width, "7.3", "Sparse, one class, width %d: a mask of less than 256 bits" % width,
+                 against(r, keys, 203, width, sparse=True))
+    for n in (255, 256, 257, 263):
+        pool.one("sparse_n%d" % n, "7.3", "Sparse, a mask of %d bits" % n, against(r, keys, n, 2, sparse=True))
+        pool.one("sparse_n%d_nested" % n, "7.3", "Sparse, a mask of %d bits%s" % (n, ": nested" if n > 255 else ""),
+                 against(r, keys, n, 2, sparse=True, masks=nested_masks(4)))
+    pool.one("sparse_classes", "7.3", "Sparse, four classes", against(r, keys, 300, 2, sparse=True, thresholds=[105, 112, 120]))
+    pool.one("sparse_classes_nested", "7.3", "Sparse, three classes: masks nested and raw",
+             against(r, [90] * 4 + [100] * 4 + [110], 900, 2, sparse=True, thresholds=[95, 105], masks=nested_masks(5)))
+    base = pack([element(r, 100, 2) for _ in range(2600)], 2)
+    new = pack([b + (i % 60 == 0) for i, b in enumerate(split(base, 2))], 2)
+    pool.one("sparse_nested_1", "7.3", "Sparse: a mask of 600 bits, nested",
+             predicted(new[:1200], base[:1200], 2, sparse=True, masks=nested_masks(15)))
+    pool.one("sparse_polarity", "7.3", "Sparse: nested, polarity 1, though most bits are zero",
+             predicted(new[:1200], base[:1200], 2, sparse=True, masks=nested_masks(16)))
+    pool.one("sparse_nested_2", "7.3", "Sparse: a mask of 2,600 bits, nested twice",
+             predicted(new, base, 2, sparse=True, masks=nested_masks(15, 10)))
+    pool.one("sparse_none_coded", "7.3", "Sparse: no element is coded",
+             predicted(base[:1200], base[:1200], 2, sparse=True, masks=nested_masks(19)))
+    bases = split(base[:160], 2)
+    bases = [b ^ i % 2 << 11 for i, b in enumerate(bases)]                     # keys 100 and 116
+    one_class = lambda c: [b + (key_of(b, 2) >= 112 if c else key_of(b, 2) < 112) for b in bases]
+    for c in (0, 1):
+        pool.one("sparse_all_of_class_%d" % c, "7.3", "Sparse: all elements of class %d are coded, none of the other" % c,
+                 predicted(pack(one_class(c), 2), pack(bases, 2), 2, sparse=True, thresholds=[112]))
+    pool.one("sparse_empty_classes", "7.3", "Sparse: classes without elements have no mask",
+             predicted(pack(one_class(0), 2), pack(bases, 2), 2, sparse=True, thresholds=[1, 2, 112, 254, 255]))
+    pool.one("sparse_all_coded", "7.3", "Sparse: all are coded, those of residual zero, too",
+             predicted(pack(one_class(0), 2), pack(bases, 2), 2, sparse=True, thresholds=[112], coded=lambda residual: True))
+    pool.one("sparse_some_zeros_coded", "7.3", "Sparse: some residuals of zero are coded",
+             predicted(pack(one_class(1), 2), pack(bases, 2), 2, sparse=True, coded=lambda residual: residual or r.below(2)))
+    for width in (2, 4, 8):
+        pool.one("sparse_one_element_w%d" % width, "7.3", "N_Elements 1, width %d, Sparse: equal to the base" % width,
+                 predicted(base[:width], base[:width], width, sparse=True))
+    for width in (1, 2, 4, 8):
+        few = pack([r.below(1 << 8 * width) if r.below(9) == 0 else 0 for _ in range(150)], width)
+        pool.one("sparse_no_prediction_w%d" % width, "7.3", "Sparse, Prediction 0, width %d" % width, predicted(few, None, width, sparse=True))
+    few = pack([r.below(200) + 1 if r.below(19) == 0 else 0 for _ in range(900)], 2)
+    pool.one("sparse_no_prediction_nested", "7.3", "Sparse, Prediction 0: a nested mask", predicted(few, None, 2, sparse=True, masks=nested_masks(9)))
+    # Anything
+    for seed in range(24):
+        random = Random(3000 + seed)
+        blocks = []
+        for _ in range(1 + random.below(3)):
+            width, n = 1 << random.below(4), 20 + random.below(300)
+            at = random.below(len(pool.data) - n * width)
+            base = split(bytes(pool.data[at:at + n * width]), width)
+            thresholds = sorted({1 + random.below(255) if random.below(3) else 100 + random.below(32) for _ in range(random.below(8))})
+            sparse = random.below(3) == 0
+            natural = random.below(width) if thresholds and not sparse else 0
+            modes = [0 if random.below(3) == 0 else 1 + random.below(20) for _ in range(4)]
+            block = predicted(pack([step(random, b, width) for b in base], width), pack(base, width), width, random.below(2), thresholds, sparse,
+                              natural, None, nested_masks(*modes))
+            blocks.append(block if block.size() < len(block.data) else stored(block.data, width))
+        pool.one("delta_random_%02d" % seed, "all", "random choices against a base, seed %d" % seed, *blocks)
+    return pool.emit(v)
+
+
 def invalid_vectors(v):
     r = Random(2)
 
@@ -776,8 +1108,8 @@ def invalid_vectors(v):
     v.invalid("no_lmc_file", "4", "Magic: a file of another kind", "NOT_LMC",
         b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
     bad("version_major", "4", "Format_Major 1", "VERSION", {"header.Format_Major": 1})
-    bad("version_minor_newer", "4", "Format_Minor 2", "VERSION", {"header.Format_Minor": 2})
-    bad("version_minor_older", "4", "Format_Minor 0", "VERSION", {"header.Format_Minor": 0})
+    bad("version_minor_newer", "4", "Format_Minor 3", "VERSION", {"header.Format_Minor": 3})
+    bad("version_minor_older", "4", "Format_Minor 1", "VERSION", {"header.Format_Minor": 1})
     bad("version_before_crc", "4", "order of the checks: a version whose header has another CRC", "VERSION",
         {"header.Format_Minor": 200, "header.Header_CRC": 0})
     bad("header_crc", "4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
@@ -785,11 +1117,12 @@ def invalid_vectors(v):
         bad("header_size_%d" % size, "4", "Header_Size %d" % size, "CORRUPT", {"header.Header_Size": size})
     for bit in (0, 1, 2, 3, 4, 5, 47, 48, 63):
         bad("incompatible_bit_%d" % bit, "4", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
-    bad("not_sequential", "4", "Flags: Sequential is 0", "UNSUPPORTED", {"header.Flags": 0})
     for bit in (1, 31):
         bad("flags_bit_%d" % bit, "4", "Flags: reserved bit %d" % bit, "UNSUPPORTED", {"header.Flags": 1 | 1 << bit})
-    bad("base_identity", "4", "Base_Identity is not zero", "UNSUPPORTED", {"header.Base_Identity": bytes(31) + b"\1"})
-    bad("chain_depth", "4", "Chain_Depth is not zero", "UNSUPPORTED", {"header.Chain_Depth": 1})
+    bad("base_without_depth", "4", "Base_Identity is not zero, Chain_Depth is", "CORRUPT", {"header.Base_Identity": bytes(31) + b"\1"})
+    bad("depth_without_base", "4", "Chain_Depth is not zero, Base_Identity is", "CORRUPT", {"header.Chain_Depth": 1})
+    bad("base_missing", "4", "the file has a base, and none is given", "MISSING_BASE",
+        {"header.Base_Identity": bytes(31) + b"\1", "header.Chain_Depth": 1})
     bad("header_reserved", "4", "reserved field", "UNSUPPORTED", {"header.Reserved": 1 << 63})
     # 5
     bad("section_head_crc", "5", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
@@ -804,7 +1137,7 @@ def invalid_vectors(v):
     bad("section_number_index", "5", "Number of the index", "CORRUPT", {"index.Number": 1})
     bad("section_body_longer_file", "5", "a FILE body with a byte too many", "CORRUPT", {"file0.Extra": b"\0"})
     bad("section_body_longer_run", "5", "a RUN body that holds a segment more than N_Segments says", "CORRUPT",
-        {"segment0.0.Size": lambda size: struct.pack("<Q", size) + bytes(24)})
+        {"segment0.0.Size": lambda size: struct.pack("<Q", size) + bytes(32)})
     bad("section_body_longer_index", "5", "an INDX body with a byte too many", "CORRUPT", {"index.Extra": b"\0"})
     bad("section_body_shorter_file", "5", "N_Tensors counts one more than there are", "CORRUPT", {"file0.N_Tensors": 3})
     bad("section_body_shorter_run", "5", "N_Segments counts one more than there are", "CORRUPT", {"run0.N_Segments": 2})
@@ -881,12 +1214,12 @@ def invalid_vectors(v):
         {"run0.Run_Size": 1 << 63, "segment0.0.Size": 1 << 63})
     for log2 in (0, 13, 24, 255):
         bad("run_log2_%d" % log2, "5.2", "Log2_Block_Size %d" % log2, "CORRUPT", {"run1.Log2_Block_Size": log2})
-    for prediction in (1, 2, 3, 255):
+    for prediction in (3, 255):
         bad("run_prediction_%d" % prediction, "5.2", "Prediction %d of a RUN" % prediction, "UNSUPPORTED", {"run1.Prediction": prediction})
-    bad("run_reserved", "5.2", "reserved field of a RUN", "UNSUPPORTED", {"run1.Reserved": 0x8000})
+    bad("run_reserved", "5.2", "reserved field of a RUN", "UNSUPPORTED", {"run1.Reserved": 0x80})
     bad_file("run_no_segments", "5.2", "N_Segments 0", "CORRUPT", [Src(b"f"), Run([], [])])
     bad("run_segments_too_many", "5.2", "N_Segments 2^24 + 1", "CORRUPT", {"run1.N_Segments": (1 << 24) + 1})
-    bad("segment_base", "5.2", "Base of a segment", "UNSUPPORTED", {"segment1.0.Base": 1})
+    bad("segment_base", "5.2", "Base of a segment in a run of Prediction 0", "CORRUPT", {"segment1.0.Base": 1})
     bad_file("segment_empty", "5.2", "a segment of Size 0 among others", "CORRUPT",
         [Src(b"f", b"xy"), Run([stored(b"xy")], [(0, 0, 1), (0, 1, 0), (0, 1, 1)])])
     bad_file("run_blocks_too_many", "5.2", "N_Blocks 2^32", "CORRUPT", [
@@ -930,7 +1263,7 @@ def invalid_vectors(v):
     bad_block("sync", "7", "Sync", "CORRUPT", {"Sync": 0xB0})
     bad_block("header_crc", "7", "Header_CRC", "CHECKSUM", {"Header_CRC": flip})
     bad_block("header_crc_without_position", "7", "Header_CRC taken without the Position", "CHECKSUM",
-              {"Header_CRC": lambda old: crc(struct.pack("<BBBBIII", 0xB1, 0x21, 0, 0, 40, 43, crc(planes(lists).data)))})
+              {"Header_CRC": lambda old: crc(struct.pack("<BBBBIIII", 0xB1, 0x21, 0, 0, 40, 43, crc(planes(lists).data), 0))})
     swapped = [stored(bytes([i]) * 16384) for i in range(2)]
     bad_file("block_position", "7", "two blocks of a run in each other's place", "CHECKSUM", [Src(data=b"".join(b.data for b in swapped)), Run([
         planes([b.data]) for b in swapped])], {"block0.0.Position": (0, 1), "block0.1.Position": (0, 0)})
@@ -939,10 +1272,9 @@ def invalid_vectors(v):
     bad_block("joint_3", "7", "Joint 3", "UNSUPPORTED", {"Coding": lambda c: c | 0x18})
     for layout in range(2, 8):
         bad_block("layout_%d" % layout, "7", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
-    for prediction in (1, 2, 3, 255):
+    for prediction in (2, 255):
         bad_block("prediction_%d" % prediction, "7", "Prediction %d of a block" % prediction, "UNSUPPORTED", {"Prediction": prediction})
-    for grouping in (1, 8, 16, 128):
-        bad_block("grouping_%d" % grouping, "7", "Grouping %d" % grouping, "UNSUPPORTED", {"Grouping": grouping})
+    bad_block("grouping_reserved", "7", "Grouping: reserved bit 7", "UNSUPPORTED", {"Grouping": 128})
     bad_block("no_elements", "7", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
     bad_block("elements_less", "7", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
     bad_block("elements_more", "7", "N_Elements one more than the run gives", "CORRUPT", {"N_Elements": 41})
@@ -964,20 +1296,20 @@ def invalid_vectors(v):
         top, bits = (256 << joint) - 1, 8 - joint
         joints = [b"\1" * 41, b"\2" * 41, bytes(41), b"\3" * 41]
         good_joint = joint_planes(joints, joint, 0)
-        bad_block("joint_offset_%d" % (top + 1), "7.3", "Joint %d, Offset %d" % (joint, top + 1), "CORRUPT", {}, Block(
+        bad_block("joint_offset_%d" % (top + 1), "7.4", "Joint %d, Offset %d" % (joint, top + 1), "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", struct.pack("<H", top + 1))] + good_joint.payload[1:], joint))
-        bad_block("joint_rest_last_%d" % joint, "7.3", "Joint %d: the last value of Rest is behind the elements, and not zero" % joint, "CORRUPT", {},
+        bad_block("joint_rest_last_%d" % joint, "7.4", "Joint %d: the last value of Rest is behind the elements, and not zero" % joint, "CORRUPT", {},
                   joint_planes(joints, joint, 0, {}, 0, [(-41 % (8 // joint) - 1, 1 << bits - 1)]))
-        bad_block("joint_rest_next_%d" % joint, "7.3", "Joint %d: the first value of Rest behind the elements is not zero" % joint, "CORRUPT", {},
+        bad_block("joint_rest_next_%d" % joint, "7.4", "Joint %d: the first value of Rest behind the elements is not zero" % joint, "CORRUPT", {},
                   joint_planes(joints, joint, 0, {}, 0, [(0, 1)]))
         few = joint_planes([b"\1" * 3] * 6 + [bytes(3), b"\3" * 3], 1, 0, {}, 0, [(0, 2)])
         cut = len(join(good_joint.payload[:3]))
-        bad_block("joint_ends_offset_%d" % joint, "7.3", "Joint %d: the payload ends within Offset" % joint, "CORRUPT", {}, Block(
+        bad_block("joint_ends_offset_%d" % joint, "7.4", "Joint %d: the payload ends within Offset" % joint, "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", b"\0")], joint))
-        bad_block("joint_ends_rest_%d" % joint, "7.3", "Joint %d: the payload ends within Rest" % joint, "CORRUPT", {}, Block(
+        bad_block("joint_ends_rest_%d" % joint, "7.4", "Joint %d: the payload ends within Rest" % joint, "CORRUPT", {}, Block(
             good_joint.data, 4, 0, 1, [("", join(good_joint.payload)[:cut + 8])], joint))
-    bad_block("joint_rest_byte", "7.3", "Joint 1: a byte of Rest is behind the elements, and not zero", "CORRUPT", {}, few)
-    bad_block("joint_w1", "7.3", "Joint 1, width 1", "CORRUPT", {"Coding": lambda c: c | 8}, plane_block(b"\7" * 40, constant))
+    bad_block("joint_rest_byte", "7.4", "Joint 1: a byte of Rest is behind the elements, and not zero", "CORRUPT", {}, few)
+    bad_block("joint_w1", "7.4", "Joint 1, width 1", "CORRUPT", {"Coding": lambda c: c | 8}, plane_block(b"\7" * 40, constant))
     bad_block("payload_huge", "7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
     same = plane_block(b"\7" * 2, constant)
     bad_block("planes_not_smaller", "7.2", "planes that take as many bytes as the elements", "CORRUPT", {}, same)
@@ -1084,7 +1416,7 @@ def invalid_vectors(v):
         ends.setdefault(note, at + len(data))
         at += len(data)
     marks.update({ends["N_Segments"]: "within a RUN body", ends["Sync"]: "within a block header",
-                  ends["Content_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
+                  ends["Base_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
                   len(good) - 40: "before the trailer", len(good) - 8: "before End_Magic", len(good) - 1: "one byte missing"})
     for size, what in sorted(marks.items()):
         v.invalid("truncated_%04d" % size, "10", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
@@ -1093,7 +1425,7 @@ def invalid_vectors(v):
         v.invalid("flipped_%04d" % at, "all", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
     flat = bytes(v.builders["example_tree"].out)
     start = flat.index(b"\xb1")
-    for at in range(start + 22, start + 40, 3):
+    for at in range(start + 26, start + 44, 3):
         v.invalid("flipped_tree_%04d" % at, "8", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
 
 
@@ -1136,6 +1468,7 @@ def dump(b):
 def make():
     v = Vectors()
     valid_vectors(v)
+    delta_vectors(v)
     invalid_vectors(v)
     v.outputs["manifest.json"] = (json.dumps(v.manifest, indent=1) + "\n").encode()
     return v
