@@ -4425,10 +4425,13 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
                                          int rotate, enum lmc_level level)
 {
     uint8_t *const top = e->stack.top;
-    const size_t run = level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN : LMC__DELTA_SAMPLE_RUN, size = run * width;
-    const size_t total = n <= LMC__SAMPLE_SIZE ? n : run * LMC__SAMPLE_RUNS;
+    /* two samples and their planes take three lists of width * total, and the workspace has ten of n */
+    const size_t run = level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE ? LMC__SAMPLE_RUN : LMC__DELTA_SAMPLE_RUN, size = run * width;
+    const int is_sampled = n > LMC__SAMPLE_SIZE;
+    const size_t total = is_sampled ? run * LMC__SAMPLE_RUNS : n;
     const unsigned max_classes = level == LMC_LEVEL_MAX ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
-    uint8_t *const sample = lmc__push_list(&e->stack, total * width), *const base_sample = lmc__push_list(&e->stack, total * width);
+    uint8_t *const sample = lmc__push_list(&e->stack, is_sampled ? total * width : 0);
+    uint8_t *const base_sample = lmc__push_list(&e->stack, is_sampled ? total * width : 0);
     const uint8_t *s = src, *b = base;
     uint64_t direct;
     lmc__planes rows;
@@ -4436,7 +4439,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     unsigned p;
     for (p = 0; p < width; p++) rows.row[p] = lmc__push_list(&e->stack, total);
     if (!sample || !base_sample || !rows.row[width - 1]) return LMC__DIRECT; /* cannot happen */
-    if (total < n) {
+    if (is_sampled) {
         s = sample;
         b = base_sample;
         for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
@@ -4461,9 +4464,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     for (i = 0; i < total; i++) {
         const uint64_t r = lmc__residual(lmc__load_element(s, i, width), lmc__load_element(b, i, width), width, delta->subtract);
         n_zero += r == 0;
-        lmc__store_element(sample, i, r, width); /* s may be the sample: its element was read */
+        for (p = 0; p < width; p++) rows.row[p][i] = (uint8_t)(r >> 8 * p);
     }
-    e->k->split(&rows, sample, total, width, 0);
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);

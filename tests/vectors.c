@@ -1,16 +1,19 @@
 /* What lmc.h makes of LMC files, one line of JSON for each: for tests/vectors.py, which compares with the manifest.
- * Strings that come from the file are in hexadecimal.   vectors FILE... */
+ * Strings that come from the file are in hexadecimal.   vectors [--base FILE]... FILE...
+ * A base is an LMC file, whose own base is one of the others, or a plain file, which is one tensor without a name. */
 #include "t_io.h"
 
 #include <inttypes.h>
 
 #define MAX_FILES 4096
+#define MAX_BASES 8
 
 typedef struct t_seen {
     t_sha sha;
     size_t n;
     uint64_t size;
     uint8_t digests[MAX_FILES][32];
+    lmc_memory written[MAX_FILES];
 } t_seen;
 
 static int seen_begin(void *user, const lmc_file *file, size_t number)
@@ -25,9 +28,10 @@ static int seen_begin(void *user, const lmc_file *file, size_t number)
 static int seen_write(void *user, const void *data, size_t size)
 {
     t_seen *seen = (t_seen *)user;
+    lmc_sink sink = lmc_make_memory_sink(&seen->written[seen->n]);
     t_sha_add(&seen->sha, data, size);
     seen->size += size;
-    return 0;
+    return sink.write(sink.user, data, size);
 }
 
 static int seen_end(void *user, const lmc_file *file, size_t number)
@@ -113,18 +117,10 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
     return status;
 }
 
-static void one(const char *path)
+static t_memory load(const char *path)
 {
-    static t_seen seen;
     t_memory in;
     t_guard guard;
-    lmc_stream stream;
-    lmc_source source;
-    lmc_reader *reader = NULL;
-    lmc_restore_options options;
-    lmc_reader_options reader_options;
-    enum lmc_status status;
-    uint8_t id[32] = {0};
     FILE *file = fopen(path, "rb");
     long size;
     if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0) {
@@ -133,14 +129,118 @@ static void one(const char *path)
     }
     rewind(file);
     memset(&in, 0, sizeof in);
-    memset(&options, 0, sizeof options);
-    memset(&reader_options, 0, sizeof reader_options);
-    memset(&seen, 0, sizeof seen);
     guard = t_new_guard((size_t)size);
     in.size = (size_t)size;
     in.data = t_tail(&guard, in.size);
     if (fread(in.data, 1, in.size, file) != in.size) exit(1);
     fclose(file);
+    return in;
+}
+
+typedef struct t_base {
+    t_memory memory;
+    int is_lmc, in_use;
+    lmc_reader *reader;
+    lmc_file file;
+    lmc_base base;
+} t_base;
+
+static t_base g_bases[MAX_BASES];
+static size_t g_n_bases;
+
+static const lmc_file *get_plain_file(void *user, size_t number)
+{
+    (void)number;
+    return &((t_base *)user)->file;
+}
+
+static int read_plain_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const t_base *b = (const t_base *)user;
+    (void)number;
+    if (offset > b->memory.size || size > b->memory.size - offset) return 1;
+    memcpy(dst, b->memory.data + offset, size);
+    return 0;
+}
+
+static int open_base(t_base *b);
+
+/* The base of that identity; else the first one given, which is then refused; NULL if none is. Those in use end a loop. */
+static const lmc_base *find_base(const uint8_t wanted[32])
+{
+    const lmc_base *first = NULL;
+    uint8_t id[32];
+    size_t i;
+    for (i = 0; i < g_n_bases; i++) {
+        t_base *b = &g_bases[i];
+        if (b->in_use || !open_base(b)) continue;
+        if (lmc_identify_base(&b->base, id, NULL) != LMC_OK) abort();
+        if (memcmp(id, wanted, 32) == 0) return &b->base;
+        if (!first) first = &b->base;
+    }
+    return first;
+}
+
+static int open_base(t_base *b)
+{
+    lmc_reader_options options;
+    lmc_source source;
+    lmc_stream stream;
+    uint8_t wanted[32];
+    uint32_t depth;
+    if (b->base.get_file) return 1;
+    if (!b->is_lmc) {
+        t_memory from = b->memory;
+        stream.read = t_read;
+        stream.user = &from;
+        b->file.path = "";
+        b->file.size = b->memory.size;
+        if (lmc_identify_file(&b->file, NULL, &stream, NULL, NULL) != LMC_OK) abort();
+        b->base.n_files = 1;
+        b->base.get_file = get_plain_file;
+        b->base.read = read_plain_file;
+        b->base.user = b;
+        return 1;
+    }
+    memset(&options, 0, sizeof options);
+    source.read_at = t_read_at;
+    source.user = &b->memory;
+    source.size = b->memory.size;
+    b->in_use = 1;
+    if (lmc_read_header(b->memory.data, wanted, &depth) == LMC_OK && depth) options.base = find_base(wanted);
+    b->in_use = 0;
+    if (lmc_open_reader(&b->reader, &source, &options) != LMC_OK) return 0;
+    b->base = lmc_make_reader_base(b->reader);
+    return 1;
+}
+
+/* As far as the files written are known to be right: from memory. */
+static int read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const t_seen *seen = (const t_seen *)user;
+    if (number >= MAX_FILES || offset > seen->written[number].size || size > seen->written[number].size - offset) return 1;
+    memcpy(dst, seen->written[number].data + offset, size);
+    return 0;
+}
+
+static void one(const char *path)
+{
+    static t_seen seen;
+    t_memory in = load(path);
+    lmc_stream stream;
+    lmc_source source;
+    lmc_reader *reader = NULL;
+    lmc_restore_options options;
+    lmc_reader_options reader_options;
+    enum lmc_status status;
+    uint8_t id[32] = {0}, wanted[32];
+    uint32_t depth;
+    memset(&options, 0, sizeof options);
+    memset(&reader_options, 0, sizeof reader_options);
+    memset(&seen, 0, sizeof seen);
+    if (in.size >= LMC_FILE_HEADER_SIZE && lmc_read_header(in.data, wanted, &depth) == LMC_OK && depth)
+        options.base = reader_options.base = find_base(wanted);
+    options.read_back = read_back;
     options.user = &seen;
     options.begin_file = seen_begin;
     options.write = seen_write;
@@ -157,13 +257,20 @@ static void one(const char *path)
     if (status == LMC_OK) status = show(reader, &seen);
     printf(", \"read\": \"%s\"}\n", lmc_status_name(status));
     lmc_free_reader(reader);
-    munmap(guard.data, guard.cap);
 }
 
 int main(int argc, char **argv)
 {
     int i;
     t_begin(argc, argv);
-    for (i = 1; i < argc; i++) one(argv[i]);
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
+            t_base *b = &g_bases[g_n_bases++];
+            b->memory = load(argv[++i]);
+            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x8C && memcmp(b->memory.data + 1, "LMC", 3) == 0;
+        } else {
+            one(argv[i]);
+        }
+    }
     return 0;
 }
