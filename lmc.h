@@ -3150,6 +3150,67 @@ static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const
     return lmc__crc32c_scalar(0, base, n * width);
 }
 
+#if LMC__X86
+/* The keys of 64 elements. */
+LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
+{
+    __m512i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++)
+        v[p] = width == 2 ? _mm512_srli_epi16(b[p], 7) : width == 4 ? _mm512_srli_epi32(b[p], 23) : _mm512_srli_epi64(b[p], 55);
+    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx512(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
+LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm512_set1_epi8((char)255);
+}
+
+LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+                                                       const lmc__grouping *grouping)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_classes = grouping->n_classes;
+    size_t above[LMC__MAX_CLASSES] = {0}, i; /* elements of the classes behind each */
+    __m512i sum[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m512i keys;
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            b[p] = lmc__load_avx512(base + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+        keys = lmc__keys_avx512(b, width);
+        for (c = 0; c + 1 < n_classes; c++) above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
+    }
+    if (i) crc = lmc__crc_finish(sum, width);
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
+    return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
+}
+
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+                                                      const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
+
 /* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next place of the list of plane p and the
  * element's class. Returns the CRC-32C of src. -- */
 
@@ -3206,6 +3267,110 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
     return lmc__crc32c_scalar(0, src, n * width);
 }
 
+#if LMC__X86
+/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own operators on vectors. */
+#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector) \
+    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract) \
+    { \
+        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign); \
+        const vector d = lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width); \
+        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b; \
+    } \
+    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract) \
+    { \
+        const vector sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */ \
+        const vector t = lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width); \
+        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b; \
+    }
+
+LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+{
+    return width == 1 ? _mm512_set1_epi8((char)0x80) : width == 2 ? _mm512_set1_epi16((short)0x8000)
+         : width == 4 ? _mm512_set1_epi32((int)0x80000000u) : _mm512_set1_epi64((long long)0x8000000000000000u);
+}
+/* All bits of the elements whose sign bit is set. */
+LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+{
+    return width == 1 ? _mm512_movm_epi8(_mm512_movepi8_mask(v)) : width == 2 ? _mm512_srai_epi16(v, 15)
+         : width == 4 ? _mm512_srai_epi32(v, 31) : _mm512_srai_epi64(v, 63);
+}
+LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1 ? _mm512_add_epi8(a, b) : width == 2 ? _mm512_add_epi16(a, b) : width == 4 ? _mm512_add_epi32(a, b) : _mm512_add_epi64(a, b);
+}
+LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1 ? _mm512_sub_epi8(a, b) : width == 2 ? _mm512_sub_epi16(a, b) : width == 4 ? _mm512_sub_epi32(a, b) : _mm512_sub_epi64(a, b);
+}
+LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
+
+/* All at once, in registers, as in split_root. Of a class's elements, the places are compressed, and each plane permuted by them: one
+ * instruction, where compressing is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                               int subtract, const lmc__grouping *grouping)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    lmc__classes rest;
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    for (i = 0; i + 64 <= n; i += 64) {
+        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        __m512i keys;
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            b[p] = lmc__load_avx512(base + i * width + 64 * p);
+            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            v[p] = lmc__residual_avx512(v[p], b[p], width, subtract);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+        keys = lmc__keys_avx512(b, width);
+        if (width >= 2) lmc__split_step_avx512(v, width, 1);
+        if (width >= 4) lmc__split_step_avx512(v, width, 2);
+        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < width; p++)
+            if (p < first) lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        for (c = 0; c < n_classes; c++) {
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]), m = _kandn_mask64(above, here);
+            const __m512i up = lmc__load_avx512(lmc__count_up), places = _mm512_mask_compress_epi8(up, m, up);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            LMC__UNROLL for (p = 0; p < width; p++)
+                if (p + 1 == width || p >= first) {
+                    const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
+                    uint8_t *const to = rows.row[c][p] + next[c];
+                    if (ones > 32) lmc__store_avx512(to, x);
+                    else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+                }
+            next[c] += ones;
+            here = above;
+        }
+    }
+    if (i) crc = lmc__crc_finish(sum, width);
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
+    return lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
+}
+
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                              int subtract, const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w, s) crc = lmc__group_body_avx512(classes, src, base, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
+
 /* -- 6.18 ungroup: the inverse; sides of natural planes are those of class 0: n bytes exactly, no lists, not constant. dst may be base.
  * Returns the CRC-32C of dst. -- */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
@@ -3238,6 +3403,91 @@ static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc
 #undef LMC__CALL
     return lmc__crc32c_scalar(0, dst, n * width);
 }
+
+#if LMC__X86
+/* Streaming stores as in join_root, but not to the base: what was just read is in the caches. */
+LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
+                                                 int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural, head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    const __m512i shift = _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
+    const int streams = ahead.data != NULL && dst != base;
+    const size_t ahead_lines = (ahead.size + n - 1) / n;
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    size_t next[LMC__MAX_CLASSES] = {0}, i, line;
+    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0), last = start;
+    const uint8_t *natural[8];
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    for (p = 0; p < first; p++) {
+        natural[p] = from.side[0][p].list;
+        for (c = 0; c < n_classes; c++) {
+            from.side[c][p].list = NULL;
+            from.side[c][p].value = 0;
+        }
+    }
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    for (i = 0; i + 64 <= n; i += 64) {
+        __mmask64 here = ~(__mmask64)0;
+        __m512i keys;
+        for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
+        keys = lmc__keys_avx512(b, width);
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
+        for (c = 0; c < n_classes; c++) {
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]), m = _kandn_mask64(above, here);
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                const lmc__side *const side = &from.side[c][p];
+                if (side->list) v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
+                else if (side->value) v[p] = _mm512_mask_mov_epi8(v[p], m, _mm512_set1_epi8((char)side->value));
+            }
+            next[c] += (size_t)_mm_popcnt_u64(m);
+            here = above;
+        }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++)
+            if (p < first) v[p] = lmc__load_avx512(natural[p] + i);
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            uint8_t *const at = dst + i * width + 64 * p;
+            v[p] = lmc__restore_avx512(v[p], b[p], width, subtract);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (!streams) lmc__store_avx512(at, v[p]);
+            else {
+                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
+                else _mm512_stream_si512((__m512i *)(void *)(at + head - 64), _mm512_permutex2var_epi8(last, shift, v[p]));
+                last = v[p];
+            }
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+    }
+    if (i) {
+        crc = lmc__crc_finish(sum, width);
+        if (streams) /* the last 64 - head bytes */
+            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
+    }
+    rest = *sides;
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
+    return lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
+}
+
+LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                                const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    uint32_t crc;
+#define LMC__CALL(w, s) crc = lmc__ungroup_body_avx512(dst, base, sides, n, w, s, grouping, ahead)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif
 
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
@@ -3287,7 +3537,7 @@ static const lmc__kernels lmc__kernels_avx512 = {
     lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
     lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
     lmc__fold_avx512, lmc__unfold_avx512,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512
 };
 #endif
 

@@ -4,7 +4,7 @@
 
 #define MAX_N 700u
 
-static t_guard guard_a, guard_b, guard_c;
+static t_guard guard_a, guard_b, guard_c, guard_d, guard_e;
 
 static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
 {
@@ -350,6 +350,180 @@ static void test_constant(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
+/* -- residuals in classes: spec 7.2 and 7.3 in plain C -- */
+
+#define MAX_GROUPED 9000u
+
+static uint64_t get_element(const uint8_t *p, size_t i, unsigned width)
+{
+    uint64_t v = 0;
+    unsigned j;
+    for (j = 0; j < width; j++) v |= (uint64_t)p[i * width + j] << 8 * j;
+    return v;
+}
+
+static void put_element(uint8_t *p, size_t i, unsigned width, uint64_t v)
+{
+    unsigned j;
+    for (j = 0; j < width; j++) p[i * width + j] = (uint8_t)(v >> 8 * j);
+}
+
+static uint64_t residual_of(uint64_t element, uint64_t b, unsigned width, int subtract)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit, s = b & s_bit, x = element ^ s;
+    const uint64_t o = x < s_bit ? x : x ^ (s_bit - 1), d = (o - (b & (s_bit - 1))) & all;
+    return subtract ? (d << 1 & all) ^ (d >= s_bit ? all : 0) : element ^ b;
+}
+
+static uint64_t element_of(uint64_t r, uint64_t b, unsigned width, int subtract)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), t = ((b & (s_bit - 1)) + d) & all;
+    return subtract ? (b & s_bit) ^ (t < s_bit ? t : t ^ (s_bit - 1)) : r ^ b;
+}
+
+static unsigned key_of(uint64_t b, unsigned width)
+{
+    return (unsigned)(width == 1 ? b << 1 | b >> 7 : b >> (8 * width - 9)) & 255;
+}
+
+/* Any bits, those of numbers near one, and zeros, infinities, NaNs and their neighbours. */
+static uint64_t some_element(uint64_t *seed, unsigned width, unsigned kind)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit;
+    const uint64_t infinity = width == 1 ? 0x78 : width == 2 ? 0x7F80 : width == 4 ? 0x7F800000 : UINT64_C(0x7FF) << 52;
+    const uint64_t v = t_random(seed);
+    switch (kind == 0 ? v >> 60 : kind) {
+    case 1: return (s_bit / 2 - (v >> 8 & 0x3FF) + (v & 1 ? s_bit : 0)) & all; /* 2.0 and below, both signs */
+    case 2: return (infinity + (v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
+    case 3: return ((v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
+    default: return v >> 4 & all;
+    }
+}
+
+static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned width, const uint8_t *base, size_t n)
+{
+    const unsigned kind = (unsigned)t_below(seed, 4);
+    uint8_t is_threshold[256] = {0};
+    unsigned c, key;
+    memset(grouping, 0, sizeof *grouping);
+    grouping->n_classes = 1 + (unsigned)t_below(seed, LMC__MAX_CLASSES);
+    grouping->n_natural = t_below(seed, 2) ? 0 : (unsigned)t_below(seed, width);
+    for (c = 1; c < grouping->n_classes;) {
+        switch (kind) {
+        case 0: key = c; break; /* from 1 on */
+        case 1: key = 256 - c; break; /* up to 255 */
+        case 2: key = key_of(get_element(base, t_below(seed, n), width), width); break; /* among those that occur */
+        default: key = 1 + (unsigned)t_below(seed, 255);
+        }
+        if (key == 0 || is_threshold[key]) key = 1 + (unsigned)t_below(seed, 255);
+        c += !is_threshold[key];
+        is_threshold[key] = 1;
+    }
+    for (c = 0, key = 1; key < 256; key++)
+        if (is_threshold[key]) grouping->threshold[c++] = (uint8_t)key;
+}
+
+static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract, size_t n)
+{
+    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], natural[8][MAX_GROUPED], class_of[MAX_GROUPED];
+    const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64); /* bytes between the end of the elements and the guard */
+    uint8_t *const src = t_tail(&guard_a, n * width + shift), *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *rows, *dst;
+    const unsigned kind = (unsigned)t_below(seed, 4), near = (unsigned)t_below(seed, 3);
+    size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, total = 0, i;
+    lmc__grouping grouping;
+    lmc__classes classes;
+    lmc__class_sides sides;
+    unsigned c, p, first;
+    uint32_t crc;
+    int in_place, ok = 1;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = some_element(seed, width, kind);
+        put_element(base, i, width, b);
+        put_element(src, i, width, near == 0 ? some_element(seed, width, 0) : near == 1 ? b : b + t_below(seed, 5) - 2);
+    }
+    set_some_grouping(&grouping, seed, width, base, n);
+    first = grouping.n_natural;
+    t_note("%s, width %u, subtract %d, n %lu, %u classes, %u natural, kind %u, near %u, shift %lu", lmc_tier_name(k->tier), width, subtract,
+           (unsigned long)n, grouping.n_classes, first, kind, near, (unsigned long)shift);
+    for (i = 0; i < n; i++) { /* what it means */
+        const uint64_t b = get_element(base, i, width), r = residual_of(get_element(src, i, width), b, width, subtract);
+        for (c = 0; c + 1 < grouping.n_classes && key_of(b, width) >= grouping.threshold[c]; c++) {}
+        class_of[i] = (uint8_t)c;
+        for (p = 0; p < width; p++) *(p < first ? &natural[p][i] : &expected[c][p][next[c]]) = (uint8_t)(r >> 8 * p);
+        next[c]++;
+    }
+
+    memset(counts, 0xEE, sizeof counts);
+    CHECK(k->count_classes(counts, base, n, width, &grouping) == lmc__crc32c_scalar(0, base, n * width));
+    CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
+
+    /* lists with one byte more than their slack, and planes of exactly n bytes with one between them */
+    for (c = 0; c < grouping.n_classes; c++) total += (width - first) * (next[c] + LMC__PAD + 1);
+    lists = t_tail(&guard_c, total);
+    rows = t_tail(&guard_d, first * (n + 1));
+    memset(lists, 0xEE, total);
+    memset(rows, 0xEE, first * (n + 1));
+    for (p = 0; p < first; p++) classes.row[0][p] = rows + 1 + p * (n + 1);
+    for (total = 0, c = 0; c < grouping.n_classes; c++)
+        for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1) classes.row[c][p] = lists + 1 + total;
+    CHECK(k->group(&classes, src, base, n, width, subtract, &grouping) == lmc__crc32c_scalar(0, src, n * width));
+    for (p = 0; p < first; p++) ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = first; p < width; p++) ok &= memcmp(classes.row[c][p], expected[c][p], next[c]) == 0 && classes.row[c][p][-1] == 0xEE;
+    CHECK(ok);
+
+    /* and back, with constants in place of some lists; what is behind the lists must not matter */
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = 0; p < width; p++) {
+            lmc__side *const side = &sides.side[c][p];
+            const int constant = p >= first && (next[c] == 0 || t_below(seed, 3) == 0);
+            if (p < first && c > 0) continue;
+            side->list = constant ? NULL : classes.row[c][p];
+            side->value = (uint8_t)(constant && t_below(seed, 2) ? t_random(seed) : 0);
+            if (p >= first) fill(classes.row[c][p] + next[c], LMC__PAD, seed, 256);
+        }
+    memset(next, 0, sizeof next);
+    for (i = 0; i < n; i++) { /* what it means, to src */
+        uint64_t r = 0;
+        c = class_of[i];
+        for (p = 0; p < width; p++) {
+            const lmc__side side = sides.side[p < first ? 0 : c][p];
+            r |= (uint64_t)(p < first ? natural[p][i] : side.list ? expected[c][p][next[c]] : side.value) << 8 * p;
+        }
+        next[c]++;
+        put_element(src, i, width, element_of(r, get_element(base, i, width), width, subtract));
+    }
+    for (in_place = 0; in_place < 2; in_place++) {
+        lmc__ahead ahead;
+        ahead.data = t_below(seed, 2) ? src : NULL;
+        ahead.size = ahead.data ? n * width : 0;
+        dst = in_place ? base : t_tail(&guard_e, n * width + shift);
+        if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
+        crc = k->ungroup(dst, base, &sides, n, width, subtract, &grouping, ahead);
+        LMC__FENCE_STREAMS();
+        CHECK(memcmp(dst, src, n * width) == 0);
+        CHECK(crc == lmc__crc32c_scalar(0, src, n * width));
+        CHECK(in_place || (dst[-1] == 0xEE && (shift == 0 || dst[n * width] == 0xEE)));
+    }
+}
+
+static void test_group(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t counts[] = {191, 192, 193, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 9000};
+    const size_t n_counts = sizeof counts / sizeof *counts;
+    unsigned width, repeat;
+    int subtract;
+    size_t n, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (subtract = 0; subtract < 2; subtract++) {
+            for (n = 1; n <= 131; n += t_quick ? 7 : 1)
+                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, n);
+            for (i = 0; i < n_counts; i += t_quick ? 5 : 1)
+                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, counts[i]);
+        }
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = 20;
@@ -357,7 +531,9 @@ int main(int argc, char **argv)
     t_begin(argc, argv);
     guard_a = t_new_guard(140000);
     guard_b = t_new_guard(8 * 9100);
-    guard_c = t_new_guard(9000);
+    guard_c = t_new_guard(8 * (MAX_GROUPED + LMC__MAX_CLASSES * (LMC__PAD + 1)));
+    guard_d = t_new_guard(8 * (MAX_GROUPED + 1));
+    guard_e = t_new_guard(8 * MAX_GROUPED + 128);
     for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
         if (k == NULL) {
@@ -371,6 +547,7 @@ int main(int argc, char **argv)
         test_trees(k, &seed);
         test_constant(k, &seed);
         test_joint(k, &seed);
+        test_group(k, &seed);
     }
     return t_end();
 }
