@@ -4766,15 +4766,18 @@ static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta, cons
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list, size_t n, enum lmc_level level)
 {
     uint32_t *const counts = e->scratch->counts[0];
+    uint8_t *const top = e->stack.top, *sample = NULL;
     enum lmc__choice choice;
     size_t total = n;
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    if (level == LMC_LEVEL_MAX || n <= 2 * LMC__SAMPLE_SIZE) lmc__count_bytes(counts, list, n);
-    else {
+    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (sample) { /* gathered, for counting begins and ends with eight tables */
         uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++) lmc__count_bytes(counts, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        for (i = 0; i < LMC__SAMPLE_RUNS; i++) memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
         total = LMC__SAMPLE_SIZE;
     }
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, sample ? sample : list, total);
+    e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n) choice = LMC__CHOOSE_RAW; /* short lists: by its header */
     return choice;
