@@ -200,15 +200,15 @@ def guess(plane):
 
 
 def fitted(plane, masks=None):
-    """Constant, or the tree that Huffman finds, or raw if that is smaller."""
+    """Constant, or the least of raw, the tree that Huffman finds, and one with nothing but the most frequent symbol and the escape."""
     if len(set(plane)) == 1:
         return constant(plane)
     heap = [(plane.count(s), s, {s: 0}) for s in sorted(set(plane))]
     while len(heap) > 1:
         a, b = heapq.heappop(heap), heapq.heappop(heap)
         heapq.heappush(heap, (a[0] + b[0], min(a[1], b[1]), {s: length + 1 for s, length in merged(a[2], b[2]).items()}))
-    parts = tree(heap[0][2], masks=masks)(plane)
-    return parts if len(join(parts)) <= len(plane) else raw(plane)
+    often = max(sorted(set(plane)), key=plane.count)
+    return min(raw(plane), tree(heap[0][2], masks=masks)(plane), tree({often: 1}, 1, masks)(plane), key=lambda parts: len(join(parts)))
 
 
 # ---- Blocks ----
@@ -302,8 +302,7 @@ def predicted(data, base, width, residual=1, thresholds=(), sparse=False, natura
     though Sparse, default those that are not zero. padding: of the masks."""
     r = [residual_of(x, b, width, residual) for x, b in zip(split(data, width), split(base or bytes(len(data)), width))]
     keys = [key_of(b, width) for b in split(base or bytes(len(data)), width)]
-    bounds = [0] + list(thresholds) + [256]
-    classes = [[i for i, key in enumerate(keys) if low <= key < high] for low, high in zip(bounds, bounds[1:])]
+    classes = [[i for i, key in enumerate(keys) if sum(t <= key for t in thresholds) == c] for c in range(len(thresholds) + 1)]
     grouping = len(thresholds) | sparse << 3 | natural << 4
     payload = [("Thresholds", bytes(thresholds))] if thresholds else []
     for c, members in enumerate(classes):
@@ -1079,6 +1078,237 @@ def delta_vectors(v):
     return pool.emit(v)
 
 
+def safetensors(tensors):
+    """A file of (name, dtype, shape, bytes), without gaps, and its tensors."""
+    at, entries = 0, {}
+    for name, dtype, shape, data in tensors:
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    start = 8 + len(header)
+    return struct.pack("<Q", len(header)) + header + b"".join(t[3] for t in tensors), [
+        T(name.encode(), e["dtype"].encode(), e["shape"], start + e["data_offsets"][0], e["data_offsets"][1] - e["data_offsets"][0])
+        for name, e in entries.items()]
+
+
+def weights(random, n, width, change=None):
+    """Elements like weights; change: those that shall be near them."""
+    if change is not None:
+        return pack([step(random, b, width) for b in split(change, width)], width)
+    return pack([element(random, 110 + random.below(12), width) for _ in range(n)], width)
+
+
+def delta_run(src, segments, base, width=2, log2=14, **options):
+    """One run for all of src, in blocks against what the segments point to. options: as of predicted."""
+    run = Run([], [(s + (0, 0))[:5] for s in segments], log2, 1)
+    prediction = prediction_of(run, run.segments, [], base)
+    run.blocks = [predicted(src.data[i:i + (1 << log2)], prediction[i:i + (1 << log2)], width, **options)
+                  for i in range(0, len(src.data), 1 << log2)]
+    return run
+
+
+def own_run(file, start, data, pieces, conversion=0, sources=(), log2=14, width=2, **options):
+    """A run of Prediction 2 for data, the bytes of file from start on. pieces: (Size, Base, Base_Offset)."""
+    segments, at = [], start
+    for size, number, base_start in pieces:
+        segments.append((file, at, size, number, base_start))
+        at += size
+    run = Run([], segments, log2, 2, conversion)
+    prediction = prediction_of(run, segments, sources, None)
+    run.blocks = [predicted(data[i:i + (1 << log2)], prediction[i:i + (1 << log2)], width, **options) for i in range(0, len(data), 1 << log2)]
+    return run
+
+
+def base_vectors(v, pool):
+    """Segments against a base, and its forms."""
+    r = Random(4)
+    pool_data = pool.items[0]
+    # 5.2: segments
+    pieces = [(7, 1, 900), (1, 0, 0), (30, 1, 500), (13, 1, 0), (64, 0, 0), (5, 1, len(pool_data) - 5), (90, 1, 893), (3, 1, 899)]
+    segments = [(0, sum(p[0] for p in pieces[:i])) + p for i, p in enumerate(pieces)]
+    size = sum(p[0] for p in pieces)
+    data = prediction_of(Run([], segments, prediction=1), segments, [], pool)
+    src = Src(data=bytes(b ^ (i % 11 == 0) for i, b in enumerate(data)))
+    v.valid("delta_segments", "5.2", "a block over segments whose bases lie in another order, overlap, or are zero",
+            build([src, delta_run(src, segments, pool, 1, residual=0)], base=pool))
+    src = Src(data=src.data[:212])
+    cut = segments[:-1] + [segments[-1][:2] + (2,) + segments[-1][3:]]
+    assert sum(s[2] for s in cut) == 212 == size - 1
+    v.valid("delta_segments_w4", "5.2", "the same in elements of four bytes, which the segments cut, with classes", build([src, delta_run(
+        src, cut, pool, 4, residual=0, sparse=True, thresholds=[64, 128])], base=pool))
+    start = 500
+    segments = [(0, 0, 10001, 1, start), (0, 10001, 9000, 0, 0), (0, 19001, 17000, 1, 10000), (0, 36001, 3, 1, 1)]
+    data = prediction_of(Run([], segments, prediction=1), segments, [], pool)
+    src = Src(data=bytes(b ^ (i % 1000 == 999) for i, b in enumerate(data)))
+    blocks = delta_run(src, segments, pool, 1, residual=0, sparse=True, masks=nested_masks(19)).blocks
+    v.valid("delta_blocks", "5.2", "blocks and segments whose borders do not meet", build([src, Run(blocks, segments, 14, 1)], base=pool))
+    segments = [(0, 0, 32768, 0, 0), (0, 32768, 16384, 1, 5000), (0, 49152, 100, 1, 77), (0, 49252, 20, 0, 0)]
+    data = bytes(16384) + b"\7" * 16384 + pool_data[5000:21384] + pool_data[77:177] + b"end of the last block"[:20]
+    v.valid("delta_block_zero", "7", "blocks of Prediction 0, planes and stored, in a run of Prediction 1", build([Src(data=data), Run([
+        planes([bytes(8192)] * 2), planes([b"\7" * 2048] * 8), predicted(data[32768:49152], pool_data[5000:21384], 4), stored(data[49152:])],
+        segments, 14, 1)], base=pool))
+    joint = joint_planes([bytes(100), bytes(100)], 1, 7)
+    v.valid("delta_block_zero_joint", "7", "a block of Prediction 0 with Joint planes in a run of Prediction 1",
+            build([Src(data=joint.data), Run([joint], prediction=1, base=(1, 40))], base=pool))
+    zero = predicted(pack([3, 1, 4, 1, 5, 9, 2, 6] * 5, 2), bytes(80), 2)
+    v.valid("delta_base_zero", "5.2", "a run of Prediction 1 in which every Base is 0, a block of Prediction 1",
+            build([Src(data=zero.data), Run([zero], prediction=1)], base=pool))
+    src = Src(b"pipe", weights(r, 0, 2, pool_data[100:300]), size=UNKNOWN)
+    v.valid("delta_unknown_size", "5.2", "a delta of a file of unknown size", build([src, delta_run(src, [(0, 0, 200, 1, 100)], pool)], base=pool))
+    # 4: a base that is not used, equal, not needed
+    data = b"nothing of the base"
+    v.valid("delta_base_unused", "4", "a file with a base and no run of Prediction 1", build([Src(data=data), Run([stored(data)])], base=pool))
+    v.valid("delta_empty", "4", "a file with a base and no run", build([Src(b"empty")], base=pool))
+    v.valid("base_not_needed", "4", "a file without a base does not mind one", one(stored(b"no delta")), pool.paths)
+    # 9.3, 9.4: forms of a base
+    tensors = [("z.norm", "F32", [8], weights(r, 8, 4)), ("a.weight", "BF16", [20, 10], weights(r, 200, 2)),
+               ("m.bias", "BF16", [30], weights(r, 30, 2)), ("scalar", "I64", [], struct.pack("<q", -3)), ("m.empty", "F16", [2, 0], b"")]
+    file, entries = safetensors(tensors)
+    whole = Src(data=file, tensors=entries)
+    v.valid("base_weights", "9.3", "a base of tensors, itself without a base", build([whole, Run([stored(file)])]))
+    base = Base([whole], [v.base("bases/weights.safetensors", file)])
+    other = safetensors([t[:3] + (weights(r, 0, 4 if t[1] == "F32" else 2, t[3]),) for t in tensors])
+
+    def delta_of_tensors(base, file, entries):
+        """Tensors against those of their name, the header against zeros."""
+        segments = [(0, 0, entries[0][3], 0, 0)] + [(0, t[3], t[4], base.item(t[0]), 0) for t in entries if t[4]]
+        src = Src(data=file, tensors=entries)
+        return build([src, delta_run(src, segments, base)], base=base)
+
+    v.valid("delta_base_safetensors", "9.4", "a base of tensors, numbered by name, as a safetensors file", delta_of_tensors(base, *other))
+    v.valid("delta_base_lmc", "9.4", "the same as an LMC file", delta_of_tensors(base, *other), ["valid/base_weights.lmc"])
+    v.valid("delta_base_several", "9.4", "the same among others that are not it", delta_of_tensors(base, *other), pool.paths + [
+        "valid/example_stored.lmc", "bases/weights.safetensors"])
+    v.valid("delta_equal", "4", "a delta whose content is that of its base: one identity", delta_of_tensors(base, file, entries))
+    weight, bias, scalar = (base.item(name) for name in (b"a.weight", b"m.bias", b"scalar"))
+    parts = [(1, 0, 0), (39, weight, 361), (20, bias, 40), (2, scalar, 6), (30, weight, 1)]
+    segments = [(0, sum(p[0] for p in parts[:i]), p[0], p[1], p[2]) for i, p in enumerate(parts)]
+    data = prediction_of(Run([], segments, prediction=1), segments, [], base)
+    src = Src(data=bytes(b + (i % 9 == 0) & 255 for i, b in enumerate(data)))
+    v.valid("delta_parts_of_items", "5.2", "parts of items, up to their ends", build([src, delta_run(src, segments, base, 4, thresholds=[60, 90],
+            sparse=True)], base=base))
+    shards = [safetensors(tensors[:2]), safetensors(tensors[2:])]
+    files = [Src(b"model-1.safetensors", *shards[0]), Src(b"model-2.safetensors", *shards[1]), Src(b"config.json", b'{"layers": 1}\n'),
+             Src(b"tokenizer", kind=1), Src(b"tokenizer/vocab.txt", b"the\na\nof\n")]
+    for f in files:
+        if not f.kind:
+            v.base("bases/directory/" + f.path.decode(), f.data)
+    base = Base(files, ["bases/directory"])
+    text = [Src(b"config.json", b'{"layers": 2}\n'), Src(b"vocab.txt", b"the\na\nof\n" * 3)]
+    runs = [delta_run(text[0], [(0, 0, 14, base.item(b"config.json"), 0)], base, 2, residual=0),
+            delta_run(text[1], [(1, 9 * i, 9, base.item(b"tokenizer/vocab.txt"), 0) for i in range(3)], base, 1)]
+    v.valid("delta_base_directory", "9.4", "a base of several files: tensors, plain files, a directory",
+            build([text[0], runs[0], text[1], runs[1]], base=base))
+    # the items of valid/tensors_same_name, three of them called w
+    files = [Src(b"b", b"22", [T(b"w", b"U8", (2,), 0, 2)]), Src(b"w", b"no tensor"),
+             Src(b"a", b"11", [T(b"w", b"U8", (1,), 0, 1), T(b"w.b", b"U8", (1, 1), 1, 1)])]
+    base = Base(files, ["valid/tensors_same_name.lmc"])
+    src = Src(data=b"".join(base.items) * 2)
+    segments, at = [], 0
+    for _ in range(2):
+        for i, item in enumerate(base.items):
+            segments.append((0, at, len(item), i + 1, 0))
+            at += len(item)
+    v.valid("delta_same_names", "9.3", "items of the same name, by their identities", build([src, delta_run(src, segments, base, 1)], base=base))
+
+
+def example_delta(v):
+    old, new = struct.pack("<4H", 0x3F80, 0xBF00, 0x0000, 0x4049), struct.pack("<4H", 0x3F81, 0xBF00, 0x0000, 0x4048)
+    old, new = (Src(b"w.bin", data, [T(b"w", b"BF16", (2, 2), 0, 8)]) for data in (old, new))
+    base = Base([old], ["valid/example_stored.lmc"])
+    v.valid("example_delta", "14.3", "worked example: a delta of four elements, of which two have changed",
+            build([new, delta_run(new, [(0, 0, 8, base.item(b"w"), 0)], base, sparse=True, coders={0: raw})], base=base))
+
+
+def chain_vectors(v):
+    """A base, two deltas on it and one back. Returns the base, for invalid ones."""
+    r = Random(5)
+    data = [weights(r, 150, 2)]
+    for _ in range(2):
+        data.append(weights(r, 0, 2, data[-1]))
+    path = "valid/chain_%d.%s"
+    sources = [Src(data=d) for d in data]
+    bases = [Base([src], [path % (j, "lmc") for j in range(i, -1, -1)], i) for i, src in enumerate(sources)]
+
+    def link(i, base, depth=None):
+        base = bases[base]
+        patch = {} if depth is None else {"header.Chain_Depth": depth}
+        return build([Src(data=data[i]), delta_run(sources[i], [(0, 0, 300, 1, 0)], base, thresholds=[112, 116])], base=base, patch=patch)
+
+    v.valid("chain_0", "4", "the base of a chain", one(stored(data[0], 2)))
+    v.valid("chain_1", "4", "a delta, Chain_Depth 1", link(1, 0))
+    v.valid("chain_2", "4", "a delta on a delta, Chain_Depth 2", link(2, 1))
+    v.valid("chain_2_other_order", "4", "the bases given in another order, among others", link(2, 1),
+            ["bases/pool.bin", path % (0, "bin"), path % (1, "lmc")])
+    v.valid("chain_2_plain", "4", "the base, once a delta, is a plain file now", link(2, 1), [path % (1, "bin")])
+    v.valid("chain_depth_hint", "4", "Chain_Depth tells more than there are", link(1, 0, 0xFFFFFFFF))
+    v.valid("chain_back", "4", "a delta on a delta, whose content is that of the first base", link(0, 1))
+    return bases, link
+
+
+def own_vectors(v, pool):
+    r = Random(6)
+    a, b = weights(r, 100, 2), weights(r, 60, 4)
+    near = weights(r, 0, 2, a)
+    first = lambda: [Src(b"a", a), Run([stored(a)])]
+    v.valid("own_copy", "5.2", "Prediction 2: a file that is equal to another", build(
+        first() + [Src(b"b", a), own_run(1, 0, a, [(200, 1, 0)], sources=[Src(data=a)])]))
+    v.valid("own_near", "5.2", "Prediction 2: a file that is near another, with classes", build(
+        first() + [Src(b"b", near), own_run(1, 0, near, [(200, 1, 0)], sources=[Src(data=a)], thresholds=[112, 116, 118])]))
+    src = Src(data=a + a[20:], size=UNKNOWN)
+    v.valid("own_same_file", "5.2", "Prediction 2: bytes of an earlier run of the same file, whose size is unknown", build(
+        [src, Run([stored(a)]), own_run(0, 200, a[20:], [(180, 1, 20)], sources=[src])]))
+    sources = [Src(b"a", a), Src(b"b", b), Src(b"c")]
+    pieces = [(31, 2, 9), (7, 0, 0), (60, 1, 140), (1, 1, 0), (80, 2, 160), (45, 1, 3), (3, 0, 0)]
+    segments = [(2, 0) + p for p in pieces]
+    data = prediction_of(Run([], segments, prediction=2), segments, sources, None)
+    data = bytes(x ^ (i % 13 == 0) for i, x in enumerate(data))
+    v.valid("own_segments", "5.2", "Prediction 2: a block over pieces of several files, in another order, zeros between", build(
+        first() + [Src(b"b", b), Run([stored(b)]), Src(b"c", data), own_run(2, 0, data, pieces, 0, sources, width=1, residual=0)]))
+    src = Src(data=a[:100] + a[:100] + b"between" + a[:100] + b"between")
+    v.valid("own_beside_own", "5.2", "Prediction 2: references that end and start where runs of Prediction 2 do", build([
+        src, Run([stored(a[:100])]), own_run(0, 100, a[:100], [(60, 1, 0), (40, 1, 60)], sources=[src]), Run([stored(b"between")]),
+        own_run(0, 207, a[:100] + b"between", [(100, 1, 0), (7, 1, 200)], sources=[src], width=1)]))
+    new = weights(r, 0, 2, pool.items[0][:200])
+    middle = b"not predicted"
+    tied = new[100:] + middle
+    sources = [Src(b"a", new + middle), Src(b"b", tied)]
+    v.valid("own_in_delta", "5.2", "a delta with tied tensors: Prediction 2 from bytes of a run of Prediction 1 and one of Prediction 0", build([
+        sources[0], delta_run(Src(data=new), [(0, 0, 200, 1, 0)], pool), Run([stored(middle)]), sources[1],
+        own_run(1, 0, tied, [(113, 1, 100)], sources=sources, width=1, sparse=True)], base=pool))
+    zeros = own_run(1, 0, bytes(16384) + a[:50], [(16384, 0, 0), (50, 1, 10)], sources=[Src(data=a)])
+    v.valid("own_block_zero", "7", "blocks of Prediction 0, planes and stored, in a run of Prediction 2", build(
+        first() + [Src(b"b", bytes(16384) + a[:50]), Run([planes([bytes(4096)] * 4), stored(a[:50])], zeros.segments, 14, 2)]))
+    # conversions
+    floats = pack(TO_ROUND + [x | 1 << 31 for x in TO_ROUND], 4)
+    for conversion, name in ((1, "bf16"), (2, "f16")):
+        rounded = convert(floats, conversion)
+        n, master = len(rounded), Src(b"master", floats)
+        start = [master, Run([stored(floats, 4)])]
+        v.valid("own_%s" % name, "5.2", "Conversion %d: all ways to round, both signs" % conversion, build(
+            start + [Src(b"w", rounded), own_run(1, 0, rounded, [(n, 1, 0)], conversion, [master])]))
+        new = weights(r, 0, 2, rounded)
+        v.valid("own_%s_near" % name, "5.2", "Conversion %d: near the rounded ones, with classes" % conversion, build(
+            start + [Src(b"w", new), own_run(1, 0, new, [(n, 1, 0)], conversion, [master], thresholds=[30, 100, 140])]))
+        data = convert(floats[4:44], conversion) + bytes(6) + convert(floats[:12], conversion)
+        v.valid("own_%s_parts" % name, "5.2", "Conversion %d: parts, zeros between" % conversion, build(
+            start + [Src(b"w", data), own_run(1, 0, data, [(20, 1, 4), (6, 0, 0), (6, 1, 0)], conversion, [master])]))
+        shifted = Src(b"master", b"\x5a" + floats)
+        v.valid("own_%s_unaligned" % name, "5.2", "Conversion %d: F32 elements at an odd offset" % conversion, build([
+            shifted, Run([stored(shifted.data)]), Src(b"w", rounded), own_run(1, 0, rounded, [(n, 1, 1)], conversion, [shifted])]))
+        value = pack([0x3F80C000], 4) * 16390
+        data = bytes(4) + convert(value[:4], conversion) * 16390
+        run = own_run(1, 0, data, [(4, 0, 0), (32780, 1, 0)], conversion, [Src(data=value)])
+        v.valid("own_%s_blocks" % name, "5.2", "Conversion %d over several blocks" % conversion, build([
+            Src(b"master", value), Run([planes([bytes([x]) * 16384 for x in value[:4]]), stored(value[65536:])], log2=16), Src(b"w", data), run]))
+    base = pool.items[0]
+    master = Src(b"master", weights(r, 0, 4, base[:400]))
+    data = convert(master.data, 1)
+    v.valid("own_bf16_in_delta", "5.2", "a delta of a master copy, and the weights rounded from it", build([
+        master, delta_run(master, [(0, 0, 400, 1, 0)], pool, 4), Src(b"w", data), own_run(1, 0, data, [(200, 1, 0)], 1, [master])], base=pool))
+
+
 def invalid_vectors(v):
     r = Random(2)
 
@@ -1429,6 +1659,182 @@ def invalid_vectors(v):
         v.invalid("flipped_tree_%04d" % at, "8", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
 
 
+def invalid_deltas(v, pool, chains, link):
+    r = Random(7)
+    base = chains[0]                           # a file of 300 bytes without a name
+    old = base.items[0]
+    new = weights(r, 0, 2, old)
+
+    def delta(block, patch=None, base=base, **options):
+        """A nameless file of one block against the first bytes of the base."""
+        return build([Src(data=block.data), Run([block], prediction=1, base=(1, 0), **options)], base=base, patch=patch)
+
+    def bad(name, section, rule, status, block, patch=None, **fields):
+        """fields: of the block's header."""
+        v.invalid(name, section, rule, status, delta(block, dict(patch or {}, **{"block0.0." + name: value for name, value in fields.items()})))
+
+    def payload(block, *parts):
+        return Block(block.data, block.width, block.residual, 1, [("", part) for part in parts], 0, block.base, block.grouping)
+
+    plain = predicted(new, old, 2)
+    classes = predicted(new, old, 2, thresholds=[112, 114, 116])
+    sparse = predicted(new, old, 2, thresholds=[112, 114, 116], sparse=True)
+    natural = predicted(new, old, 2, thresholds=[112, 114, 116], natural=1)
+
+    # 4: which base
+    path = lambda name, data: [v.base("bases/" + name, data)]
+    good = delta(plain)
+    bit = flip_bit(old, 150, 3)
+    v.invalid("base_missing_delta", "4", "a delta, and no base", "MISSING_BASE", good, [])
+    v.invalid("base_wrong", "4", "the base is another file", "WRONG_BASE", good, pool.paths)
+    v.invalid("base_wrong_several", "4", "none of the bases is right", "WRONG_BASE", good,
+              pool.paths + ["valid/chain_1.bin", "valid/example_stored.lmc"])
+    v.invalid("base_wrong_next", "4", "the base is the snapshot itself, as it should become", "WRONG_BASE", link(1, 0), ["valid/chain_1.bin"])
+    v.invalid("base_wrong_bit", "4", "one bit of the base has changed", "WRONG_BASE", good, path("wrong_bit.bin", bit))
+    v.invalid("base_wrong_bit_lmc", "4", "one bit of the base has changed before it was packed", "WRONG_BASE", good,
+              path("wrong_bit.lmc", one(stored(bit, 2)).out))
+    v.invalid("base_wrong_short", "4", "the base lacks its last byte", "WRONG_BASE", good, path("wrong_short.bin", old[:-1]))
+    v.invalid("base_wrong_long", "4", "the base has a byte more", "WRONG_BASE", good, path("wrong_long.bin", old + b"\0"))
+    named = build([Src(b"name", old), Run([stored(old)])])
+    v.invalid("base_wrong_name", "4", "the base has another name", "WRONG_BASE", good, path("wrong_name.lmc", named.out))
+    whole = Src(data=old, tensors=[T(b"", b"BF16", (150,), 0, 300)])
+    typed = build([whole, Run([stored(old)])])
+    v.invalid("base_wrong_dtype", "4", "the base is a tensor of another dtype", "WRONG_BASE", good, path("wrong_dtype.lmc", typed.out))
+    damaged = flip_bit(bytes(one(stored(old, 2)).out), 300, 2)
+    v.invalid("base_damaged", "4", "the base is a damaged LMC file", ["CHECKSUM", "CORRUPT", "WRONG_BASE"], good, path("damaged.lmc", damaged))
+    v.invalid("chain_missing", "4", "the base is a delta, whose base is missing", ["MISSING_BASE", "WRONG_BASE"], link(2, 1), ["valid/chain_1.lmc"])
+    v.invalid("chain_gap", "4", "the base is missing, the base of the base is there", "WRONG_BASE", link(2, 1), ["valid/chain_0.lmc"])
+    v.invalid("chain_wrong", "4", "the base is a delta, whose base is another file", "WRONG_BASE", link(2, 1),
+              ["valid/chain_1.lmc", "bases/wrong_bit.bin"])
+    # 5.2: runs
+    zeros = predicted(bytes(40), bytes(40), 2)
+    v.invalid("run_without_base", "5.2", "Prediction 1 in a file without a base", "CORRUPT", build([Src(data=bytes(40)), Run([zeros], prediction=1)]))
+    for conversion in (1, 2, 3, 255):
+        bad("run_conversion_1_%d" % conversion, "5.2", "Conversion %d with Prediction 1" % conversion, "UNSUPPORTED", plain,
+            {"run0.Conversion": conversion})
+        v.invalid("run_conversion_0_%d" % conversion, "5.2", "Conversion %d with Prediction 0" % conversion, "UNSUPPORTED",
+                  one(stored(b"half"), patch={"run0.Conversion": conversion}))
+    for item in (2, 0xFFFFFFFF):
+        bad("segment_item_%d" % item, "5.2", "Base of a segment: the base has one item", "CORRUPT", plain, {"segment0.0.Base": item})
+    bad("segment_base_beyond", "5.2", "Base_Offset + Size is one more than the item has", "CORRUPT", plain, {"segment0.0.Base_Offset": 1})
+    bad("segment_base_offset_beyond", "5.2", "Base_Offset is beyond the item", "CORRUPT", plain, {"segment0.0.Base_Offset": 1 << 40})
+    bad("segment_base_overflow", "5.2", "Base_Offset + Size = 2^64 + 299", "CORRUPT", plain, {"segment0.0.Base_Offset": UNKNOWN})
+    bad("segment_base_zero_offset", "5.2", "Base 0 with a Base_Offset in a run of Prediction 1", "CORRUPT", stored(new), {
+        "segment0.0.Base": 0, "segment0.0.Base_Offset": 1})
+    v.invalid("segment_base_zero_offset_0", "5.2", "Base 0 with a Base_Offset in a run of Prediction 0", "CORRUPT",
+              one(stored(b"text"), patch={"segment0.0.Base_Offset": 1}))
+
+    def bad_own(name, rule, *items, status="CORRUPT", patch=None, section="5.2"):
+        v.invalid("own_" + name, section, rule, status, build(list(items), patch=patch))
+
+    a = old[:60]
+    first = lambda: (Src(b"a", a), Run([stored(a)]))
+    copy = lambda: own_run(1, 0, a, [(60, 1, 0)], sources=[Src(data=a)])
+    bad_own("sequential", "Prediction 2 in a file with Sequential 1", *first(), Src(b"b", a), copy(), patch={"header.Flags": 1})
+    for conversion in (3, 255):
+        bad_own("conversion_%d" % conversion, "Conversion %d" % conversion, *first(), Src(b"b", a), copy(), patch={"run1.Conversion": conversion},
+                status="UNSUPPORTED")
+    bad_own("no_file", "Base of a segment: no such file", *first(), Src(b"b", a), copy(), patch={"segment1.0.Base": 3})
+    bad_own("file_huge", "Base of a segment: 2^32 - 1", *first(), Src(b"b", a), copy(), patch={"segment1.0.Base": 0xFFFFFFFF})
+    bad_own("beyond_file", "a prediction that ends after its file", *first(), Src(b"b", a), copy(), patch={"segment1.0.Base_Offset": 1})
+    bad_own("overflow", "Base_Offset + Size = 2^64 + 59", *first(), Src(b"b", a), copy(), patch={"segment1.0.Base_Offset": UNKNOWN})
+    bad_own("zero_offset", "Base 0 with a Base_Offset in a run of Prediction 2", *first(), Src(b"b", a), Run([stored(a)], [(1, 0, 60, 0, 8)], 14, 2))
+    twice = Src(data=a + a)
+    bad_own("itself", "a run predicted from itself", twice, Run([stored(a)]), Run([stored(a)], [(0, 60, 60, 1, 60)], 14, 2))
+    bad_own("into_itself", "a prediction that ends one byte within its own run", twice, Run([stored(a)]),
+            Run([stored(a)], [(0, 60, 60, 1, 1)], 14, 2))
+    bad_own("forwards", "a prediction from a later run of the same file", twice, Run([stored(a)], [(0, 0, 60, 1, 60)], 14, 2), Run([stored(a)]))
+    bad_own("forwards_file", "a prediction from a file that comes later", Src(b"a", a), Run([stored(a)], [(0, 0, 60, 2, 0)], 14, 2), Src(b"b", a),
+            Run([stored(a)]))
+    thrice = Src(data=a * 3)
+    own = lambda start, base_start: Run([stored(a)], [(0, start, 60, 1, base_start)], 14, 2)
+    bad_own("of_own", "a prediction from a run of Prediction 2", thrice, Run([stored(a)]), own(60, 0), own(120, 60))
+    bad_own("of_own_start", "a prediction that ends one byte within a run of Prediction 2", thrice, Run([stored(a)]), own(60, 0), own(120, 1))
+    four = Src(data=a * 4)
+    bad_own("of_own_end", "a prediction that starts with the last byte of a run of Prediction 2", four, Run([stored(a)]), own(60, 0),
+            Run([stored(a)]), own(180, 119))
+    bad_own("of_own_zeros", "a prediction from a run of Prediction 2 that has no prediction itself", thrice, Run([stored(a)]),
+            Run([stored(a)], [(0, 60, 60, 0, 0)], 14, 2), own(120, 60))
+    bad_own("of_own_across", "a prediction that reaches over a run of Prediction 2", Src(data=a * 2 + bytes(180)), Run([stored(a[:30])]), Run(
+            [stored(a[30:])], [(0, 30, 30, 1, 0)], 14, 2), Run([stored(a)]), Run([planes([bytes(120)])], [(0, 120, 120, 1, 0)], 14, 2),
+            Run([planes([bytes(60)])]))
+    floats = pack(TO_ROUND[:20], 4)
+    half = convert(floats, 1)
+    master = lambda: (Src(b"a", floats), Run([stored(floats)]))
+    for conversion in (1, 2):
+        rounded = convert(floats, conversion)
+        bad_own("conversion_%d_beyond" % conversion,
+                "Conversion %d: Base_Offset + Size lies within the file, Base_Offset + 2 * Size does not" % conversion, *master(),
+                Src(b"b", rounded), Run([stored(rounded)], [(1, 0, 40, 1, 1)], 14, 2, conversion))
+        bad_own("conversion_%d_odd" % conversion, "Conversion %d: a segment of odd Size" % conversion,
+                *master(), Src(b"b", half[:37]), Run([stored(half[:37])], [(1, 0, 37, 1, 0)], 14, 2, conversion))
+        bad_own("conversion_%d_odd_zeros" % conversion, "Conversion %d: segments of odd Size, whose Base is 0" % conversion,
+                *master(), Src(b"b", half), Run([stored(half)], [(1, 0, 1, 0, 0), (1, 1, 38, 1, 0), (1, 39, 1, 0, 0)], 14, 2, conversion))
+    bad_own("base_crc", "Base_CRC in a run of Prediction 2", *first(), Src(b"b", a), copy(), patch={"block1.0.Base_CRC": 1}, section="7")
+    # 7: blocks
+    bad("block_base_crc", "7", "Base_CRC, though the base is right", "WRONG_BASE", plain, Base_CRC=1)
+    bad("block_base_crc_zero_in_run_1", "7", "Base_CRC of a block of Prediction 0", "CORRUPT", stored(new), Base_CRC=1)
+    v.invalid("block_base_crc_zero", "7", "Base_CRC of a block of Prediction 0 in a run of Prediction 0", "CORRUPT",
+              one(stored(b"text"), patch={"block0.0.Base_CRC": 1}))
+    v.invalid("block_base_crc_of_zeros", "7", "Base_CRC of a block of Prediction 0 is that of zeros", "CORRUPT",
+              one(planes([bytes(40)]), patch={"block0.0.Base_CRC": crc(bytes(40))}))
+    v.invalid("block_predicted", "7", "a block of Prediction 1 in a run of Prediction 0", "CORRUPT", build([Src(data=zeros.data), Run([zeros])]))
+    v.invalid("block_predicted_in_delta", "7", "a block of Prediction 1 in a run of Prediction 0 of a file with a base", "CORRUPT",
+              build([Src(data=zeros.data), Run([zeros])], base=base))
+    bad("block_predicted_content", "7", "a residual with a wrong bit", "CHECKSUM", payload(
+        sparse, flip_bit(join(sparse.payload), sparse.size() - 1, 0)))
+    bad("block_stored_predicted", "7.1", "a stored block of Prediction 1", "CORRUPT", Block(new, 2, base=old))
+    bad("block_stored_sparse", "7.1", "a stored block with Sparse", "CORRUPT", Block(new, 2, grouping=8))
+    bad("block_stored_classes", "7.1", "a stored block with classes", "CORRUPT", Block(new, 2, grouping=1))
+    bad("block_planes_predicted", "7.2", "planes with Prediction 1 that take as many bytes as the elements", "CORRUPT",
+        payload(plain, join(plain.payload), bytes(300 - plain.size())))
+    joint = joint_planes([bytes(100), bytes(100)], 1, 7)
+    against_old = bytes(x ^ y for x, y in zip(joint.data, old))
+    bad("block_joint_predicted", "7.4", "Joint with Prediction 1", "CORRUPT", Block(against_old, 2, 0, 1, joint.payload, 1, old[:200]))
+    bad("block_joint_sparse", "7.3", "Joint with Sparse", "CORRUPT", Block(joint.data, 2, 0, 1, joint.payload, 1, None, 8))
+    bad("block_joint_classes", "7.3", "Joint with classes and Prediction 1", "CORRUPT",
+        Block(against_old, 2, 0, 1, joint.payload, 1, old[:200], 1))
+    # 7.3
+    for name, thresholds in (("zero", [0, 114, 116]), ("same", [112, 112, 116]), ("order", [112, 116, 114]), ("descending", [116, 114, 112])):
+        bad("classes_threshold_" + name, "7.3", "thresholds %s" % thresholds, "CORRUPT", predicted(new, old, 2, thresholds=thresholds))
+    v.invalid("classes_without_prediction", "7.3", "four classes with Prediction 0", "CORRUPT",
+              one(predicted(bytes(60) + new[:40], None, 2, thresholds=[112, 114, 116])))
+    for width in (1, 2, 4):
+        for n in sorted({width, 7}):
+            bad("natural_%d_of_%d" % (n, width), "7.3", "Natural %d, width %d" % (n, width), "CORRUPT",
+                predicted(new, old, width, thresholds=[112, 114]), Grouping=2 | n << 4)
+    low = bytes(x ^ (i % 6 == 0) for i, x in enumerate(old))
+    bad("natural_one_class", "7.3", "Natural 1 with one class", "CORRUPT", predicted(low, old, 4, 0, natural=1))
+    bad("natural_sparse", "7.3", "Natural 1 with Sparse and classes", "CORRUPT", predicted(low, old, 4, 0, [112, 114], True, 1))
+    bad("natural_sparse_one_class", "7.3", "Natural 1 with Sparse and one class", "CORRUPT", predicted(low, old, 4, 0, [], True, 1))
+    v.invalid("natural_without_prediction", "7.3", "Natural 1 with Prediction 0", "CORRUPT", one(predicted(bytes(80), None, 4, natural=1)))
+    whole = join(classes.payload)
+    bad("classes_end_thresholds", "7.3", "the payload ends within the thresholds", "CORRUPT", payload(classes, whole[:2]))
+    bad("classes_end_planes", "7.3", "the payload ends within a class plane", "CORRUPT", payload(classes, whole[:-1]))
+    bad("classes_end_natural", "7.3", "the payload ends within a natural plane", "CORRUPT", payload(natural, join(natural.payload)[:3 + 149]))
+    bad("classes_end_empty", "7.3", "classes in an empty payload", "CORRUPT", payload(classes))
+    whole = join(sparse.payload)
+    bad("sparse_ends_mask", "7.3", "the payload ends within the first mask", "CORRUPT", payload(sparse, whole[:4]))
+    bad("sparse_ends_masks", "7.3", "the payload ends after the first mask", "CORRUPT", payload(sparse, whole[:3 + len(sparse.payload[1][1])]))
+    bad("sparse_ends_planes", "7.3", "the payload ends within a class plane", "CORRUPT", payload(sparse, whole[:-1]))
+    bad("classes_longer", "7.3", "a payload byte behind the class planes", "CORRUPT", payload(classes, join(classes.payload), b"\0"))
+    empty = predicted(new, old, 2, 0, [112, 255])
+    bad("classes_plane_of_empty", "7.3", "planes of a class without elements", "CORRUPT", payload(empty, join(empty.payload), b"\1\0\1\0"))
+    none = predicted(old[:200], old[:200], 2, sparse=True)
+    bad("sparse_plane_of_none", "7.3", "planes of a class of which no element is coded", "CORRUPT", payload(none, join(none.payload), b"\1\0\1\0"))
+    last = predicted(old[:200], old[:200], 2, thresholds=[255], sparse=True)
+    bad("sparse_mask_of_empty", "7.3", "a mask of a class without elements", "CORRUPT", payload(last, join(last.payload), b"\0"))
+    bad("sparse_padding", "7.3", "unused bits of a mask of 150 bits are not zero", "CORRUPT", predicted(new, old, 2, sparse=True, padding=1))
+    bad("sparse_padding_class", "7.3", "unused bits of the mask of a class are not zero", "CORRUPT",
+        predicted(new, old, 2, thresholds=[112, 114, 116], sparse=True, padding=1))
+    bad("sparse_padding_raw", "7.3", "unused bits of a raw mask of 300 bits are not zero", "CORRUPT",
+        predicted(new, old, 1, sparse=True, masks=raw_masks, padding=1))
+    bad("sparse_padding_nested", "7.3", "unused bits of a nested mask of 300 bits are not zero", "CORRUPT",
+        predicted(new, old, 1, sparse=True, masks=nested_masks(4), padding=1))
+    bad("sparse_mask_mode", "7.3", "Mode 21 of a mask", "CORRUPT", predicted(new, old, 1, sparse=True, masks=nested_masks(21)))
+    bad("classes_plane_mode", "7.3", "Mode 4 of a class plane", "CORRUPT", predicted(new, old, 2, thresholds=[112], coders={(1, 0): literal([4])}))
+
+
 def flip_bit(data, at, bit):
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1:]
 
@@ -1468,8 +1874,13 @@ def dump(b):
 def make():
     v = Vectors()
     valid_vectors(v)
-    delta_vectors(v)
+    pool = delta_vectors(v)
+    base_vectors(v, pool)
+    example_delta(v)
+    bases, link = chain_vectors(v)
+    own_vectors(v, pool)
     invalid_vectors(v)
+    invalid_deltas(v, pool, bases, link)
     v.outputs["manifest.json"] = (json.dumps(v.manifest, indent=1) + "\n").encode()
     return v
 
@@ -1498,7 +1909,7 @@ def main(arguments):
                 wrong.append(path)
     with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
         page = file.read()
-    wrong += ["lmc-format.md: dump of %s" % name for name in ("example_stored", "example_tree") if dump(v.builders[name]) not in page]
+    wrong += ["lmc-format.md: dump of %s" % name for name in ("example_stored", "example_tree", "example_delta") if dump(v.builders[name]) not in page]
     rows = [line.split("|") for line in page.split("## 11.")[1].split("## 12.")[0].split("\n") if line.count("|") == 5]
     for entry in v.manifest["invalid"]:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) and set(entry["status"]) <= set(re.findall("[A-Z_]+", row[3]))
