@@ -185,9 +185,9 @@ def tree(lengths, escape=None, masks=None, to_escape=(), dirty_flat=0, **change)
     coder = Tree(lengths, escape, masks, to_escape)
 
     def encode(plane):
-        if change:                             # a broken header: what follows does not matter, but must be there
-            return [("Mode", bytes([3 if escape is not None else 2]))] + coder.header(**change) + [("rest", bytes(len(plane) // 8))]
-        return [("Mode tree" + (" with escape" if escape else ""), bytes([3 if escape else 2]))] + coder.header() + coder.nodes(plane, 0, dirty_flat)
+        # change breaks the header; what follows is right all the same, for a decoder that does not look closely
+        return [("Mode tree" + (" with escape" if escape else ""), bytes([3 if escape is not None else 2]))] + coder.header(**change) + coder.nodes(
+            plane, 0, dirty_flat)
     return encode
 
 
@@ -1200,13 +1200,14 @@ def base_vectors(v, pool):
             delta_run(text[1], [(1, 9 * i, 9, base.item(b"tokenizer/vocab.txt"), 0) for i in range(3)], base, 1)]
     v.valid("delta_base_directory", "9.4", "a base of several files: tensors, plain files, a directory",
             build([text[0], runs[0], text[1], runs[1]], base=base))
-    # the items of valid/tensors_same_name, three of them called w
-    files = [Src(b"b", b"22", [T(b"w", b"U8", (2,), 0, 2)]), Src(b"w", b"no tensor"),
-             Src(b"a", b"11", [T(b"w", b"U8", (1,), 0, 1), T(b"w.b", b"U8", (1, 1), 1, 1)])]
-    base = Base(files, ["valid/tensors_same_name.lmc"])
-    src = Src(data=b"".join(base.items) * 2)
+    files = [Src(b"w", b"no tensor")] + [Src(b"f%d" % i, b"w%d" % i, [T(b"w", b"U8", (2,), 0, 2)]) for i in range(3)]
+    files.sort(key=lambda f: list(items_of([f])), reverse=True)
+    v.valid("base_same_names", "9.3", "four items of the same name, not in the order of their identities", build([
+        item for f in files for item in (f, Run([stored(f.data)]))]))
+    base = Base(files, ["valid/base_same_names.lmc"])
+    src = Src(data=b"".join(base.items) * 6)
     segments, at = [], 0
-    for _ in range(2):
+    for _ in range(6):
         for i, item in enumerate(base.items):
             segments.append((0, at, len(item), i + 1, 0))
             at += len(item)
@@ -1297,11 +1298,14 @@ def own_vectors(v, pool):
         shifted = Src(b"master", b"\x5a" + floats)
         v.valid("own_%s_unaligned" % name, "5.2", "Conversion %d: F32 elements at an odd offset" % conversion, build([
             shifted, Run([stored(shifted.data)]), Src(b"w", rounded), own_run(1, 0, rounded, [(n, 1, 1)], conversion, [shifted])]))
-        value = pack([0x3F80C000], 4) * 16390
-        data = bytes(4) + convert(value[:4], conversion) * 16390
-        run = own_run(1, 0, data, [(4, 0, 0), (32780, 1, 0)], conversion, [Src(data=value)])
-        v.valid("own_%s_blocks" % name, "5.2", "Conversion %d over several blocks" % conversion, build([
-            Src(b"master", value), Run([planes([bytes([x]) * 16384 for x in value[:4]]), stored(value[65536:])], log2=16), Src(b"w", data), run]))
+        values = [pack([value], 4) for value in (0x3F80C000, 0xBF000123, 0x42F6E666)]
+        counts = (8190, 8192, 8)               # elements of each value; with the zeros before them one block of each
+        sources = [planes([bytes([x]) * n for x in value]) for value, n in zip(values, counts)]
+        data = bytes(4) + b"".join(convert(value, conversion) * n for value, n in zip(values, counts))
+        master = Src(b"master", b"".join(block.data for block in sources))
+        v.valid("own_%s_blocks" % name, "5.2", "Conversion %d over several blocks" % conversion, build(
+            [master] + [Run([block], log2=15) for block in sources] + [Src(b"w", data), own_run(
+                1, 0, data, [(4, 0, 0), (32780, 1, 0)], conversion, [Src(data=master.data)], residual=0)]))
     base = pool.items[0]
     master = Src(b"master", weights(r, 0, 4, base[:400]))
     data = convert(master.data, 1)
@@ -1553,9 +1557,9 @@ def invalid_vectors(v):
         plane = plane if plane is not None else draw(r, {65: 1, 66: 2, 67: 2}, 60)
         v.invalid(name, section, rule, status, one(plane_block(plane, coder, width)))
 
-    for mode in (4, 5, 15, 16, 255):
-        bad_plane("plane_mode_%d" % mode, "8", "Mode %d of a plane" % mode, literal([mode], b"\0"), bytes(60))
     fine = {65: 1, 66: 2, 67: 2}
+    for mode in (4, 5, 15, 16, 255):
+        bad_plane("plane_mode_%d" % mode, "8", "Mode %d of a plane" % mode, lambda plane, mode=mode: [("", bytes([mode]))] + tree(fine)(plane)[1:])
     bad_plane("tree_range", "8.1", "First + Count = 257", tree(fine, first=254))
     bad_plane("tree_padding", "8.1", "the unused high half is not zero", tree(fine, pad=1))
     bad_plane("tree_first_length", "8.1", "the first length is zero", tree(fine, first=64, count_minus_1=3, fields=[0, 1, 2, 2]))
@@ -1563,10 +1567,11 @@ def invalid_vectors(v):
     bad_plane("tree_one_leaf", "8.1", "one leaf", tree(fine, count_minus_1=0, fields=[1]))
     bad_plane("tree_incomplete", "8.1", "the sum of 2^-length is less than 1", tree(fine, fields=[1, 2, 3]))
     bad_plane("tree_incomplete_little", "8.1", "the sum of 2^-length is 1 - 2^-15",
-        tree(merged({i: i + 1 for i in range(14)}, {14: 15, 15: 15}), count_minus_1=14, fields=list(range(1, 15)) + [15]))
+        tree(merged({i: i + 1 for i in range(14)}, {14: 15, 15: 15}), count_minus_1=14, fields=list(range(1, 15)) + [15]),
+        bytes(range(14)) * 5)
     bad_plane("tree_oversubscribed", "8.1", "the sum of 2^-length is more than 1", tree(fine, fields=[1, 2, 1]))
     bad_plane("tree_oversubscribed_twice", "8.1", "the sum of 2^-length is 2", tree(fine, count_minus_1=3, fields=[1, 1, 1, 1]))
-    bad_plane("tree_escape_short", "8.1", "the escape is shorter than another leaf", tree({65: 2, 66: 2}, 1, fields=[2, 2, 1]))
+    bad_plane("tree_escape_short", "8.1", "the escape is shorter than another leaf", tree({65: 2, 66: 2}, 1, fields=[2, 2, 1]), b"AAxByBA" * 9)
     bad_plane("tree_escape_no_length", "8.1", "Mode 3, the escape's length is zero", tree(fine, 0, fields=[1, 2, 2, 0]))
     bad_plane("tree_257_leaves", "8.1", "256 symbols and the escape", tree(merged(even(range(256)), {255: 9}), 9, fields=[8] * 255 + [9, 9]),
         r.data(600))
@@ -1849,6 +1854,7 @@ def trimmed(parts):
 HEADINGS = {"Magic": "File_Header", "Kind": "Section_Header", "File_Size": "FILE body", "Run_Size": "RUN body", "Sync": "Block_Header",
             "N_Files": "INDX body", "Index_Offset": "Trailer"}
 TEXTS = ("Kind", "Path", "Name", "Dtype")
+EXAMPLES = ("example_stored", "example_tree", "example_delta")
 
 
 def dump(b):
@@ -1909,7 +1915,7 @@ def main(arguments):
                 wrong.append(path)
     with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
         page = file.read()
-    wrong += ["lmc-format.md: dump of %s" % name for name in ("example_stored", "example_tree", "example_delta") if dump(v.builders[name]) not in page]
+    wrong += ["lmc-format.md: dump of %s" % name for name in EXAMPLES if dump(v.builders[name]) not in page]
     rows = [line.split("|") for line in page.split("## 11.")[1].split("## 12.")[0].split("\n") if line.count("|") == 5]
     for entry in v.manifest["invalid"]:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) and set(entry["status"]) <= set(re.findall("[A-Z_]+", row[3]))
