@@ -2082,24 +2082,28 @@ LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *se
                                    _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is the number of those before it that
- * come from the same one, which sums within 2, 4, 8 and 16 bytes give. Without tables: twice 16 shuffles by 8 bytes cost more. */
-LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l, __m256i r, int left_list, int right_list)
+/* Sums of the bytes of v up to each, itself included, in halves of 16: within 2, 4, 8 and 16 bytes. */
+LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 {
     const char no = (char)0x80; /* a place that gives 0 */
     const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13, no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
     const __m256i in8 = _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
     const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7, no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
+    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
+    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is the number of those before it that
+ * come from the same one. Without tables: twice 16 shuffles by 8 bytes cost more. */
+LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l, __m256i r, int left_list, int right_list)
+{
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i one = lmc__spread_bits_avx2(m);
     const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
     __m256i sum = one; /* minus the number of ones up to here */
-    if (left_list || right_list) {
-        sum = _mm256_mullo_epi16(sum, _mm256_set1_epi16(0x0101));
-        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in4));
-        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in8));
-        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(sum, in16));
-    }
+    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list) l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
     if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
     return lmc__blend_avx2(one, r, l);
@@ -3151,6 +3155,65 @@ static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const
 }
 
 #if LMC__X86
+/* The keys of 32 elements. */
+LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
+{
+    __m256i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++)
+        v[p] = width == 2 ? _mm256_srli_epi16(b[p], 7) : width == 4 ? _mm256_srli_epi32(b[p], 23) : _mm256_srli_epi64(b[p], 55);
+    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx2(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
+LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm256_set1_epi8((char)255);
+}
+/* -1 in the bytes of keys up to the highest one. */
+LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest) { return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys); }
+
+LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+                                                   const lmc__grouping *grouping)
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    __m256i b[8], highest[LMC__MAX_CLASSES];
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    while (i + 32 <= n) {
+        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
+        for (; i < end; i += 32) {
+            __m256i keys;
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + i * width + 32 * p);
+            keys = lmc__keys_avx2(b, width);
+            for (c = 0; c + 1 < n_classes; c++) up_to[c] += (size_t)_mm_popcnt_u64((uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
+        }
+    }
+    up_to[n_classes - 1] = i;
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+
 /* The keys of 64 elements. */
 LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
@@ -3283,6 +3346,101 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
         return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b; \
     }
 
+LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+{
+    return width == 1 ? _mm256_set1_epi8((char)0x80) : width == 2 ? _mm256_set1_epi16((short)0x8000)
+         : width == 4 ? _mm256_set1_epi32((int)0x80000000u) : _mm256_set1_epi64x((long long)0x8000000000000000u);
+}
+/* All bits of the elements whose sign bit is set. */
+LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1 ? _mm256_cmpgt_epi8(zero, v) : width == 2 ? _mm256_srai_epi16(v, 15)
+         : width == 4 ? _mm256_srai_epi32(v, 31) : _mm256_cmpgt_epi64(zero, v);
+}
+LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1 ? _mm256_add_epi8(a, b) : width == 2 ? _mm256_add_epi16(a, b) : width == 4 ? _mm256_add_epi32(a, b) : _mm256_add_epi64(a, b);
+}
+LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1 ? _mm256_sub_epi8(a, b) : width == 2 ? _mm256_sub_epi16(a, b) : width == 4 ? _mm256_sub_epi32(a, b) : _mm256_sub_epi64(a, b);
+}
+LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
+
+/* The places of the one bits of m, packed, then zeros. */
+LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m) { return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]); }
+
+/* From 8 - n on: a shuffle that moves a vector's first bytes n places up, behind n zeros. */
+static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16, the same in all planes. */
+LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                           int subtract, const lmc__grouping *grouping)
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const __m128i eight = _mm_set1_epi8(8);
+    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
+    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    lmc__classes rest;
+    uint32_t crc = 0;
+    unsigned p, c, j;
+    lmc__set_highest_avx2(highest, grouping);
+    while (i + 32 <= n) {
+        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        for (; i < end; i += 32) {
+            __m128i half[2][8];
+            uint32_t before = 0;
+            __m256i keys;
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                b[p] = lmc__load_avx2(base + i * width + 32 * p);
+                v[p] = lmc__residual_avx2(lmc__load_avx2(src + i * width + 32 * p), b[p], width, subtract);
+            }
+            keys = lmc__keys_avx2(b, width);
+            if (width >= 2) lmc__split_step_avx2(v, width, 1);
+            if (width >= 4) lmc__split_step_avx2(v, width, 2);
+            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            LMC__UNROLL for (p = 0; p < width; p++) if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                half[0][p] = _mm256_castsi256_si128(v[p]);
+                half[1][p] = _mm256_extracti128_si256(v[p], 1);
+            }
+            for (c = 0; c < n_classes; c++) {
+                const uint32_t up_to = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])), m = up_to & ~before;
+                LMC__UNROLL for (j = 0; j < 2; j++) {
+                    const unsigned low = m >> 16 * j & 255, high = m >> (16 * j + 8) & 255;
+                    const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
+                    const __m128i behind = _mm_loadu_si128((const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
+                    const __m128i places = _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(_mm_or_si128(lmc__load_places_avx2(high), eight), behind));
+                    LMC__UNROLL for (p = 0; p < width; p++)
+                        if (p + 1 == width || p >= first)
+                            _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at), _mm_shuffle_epi8(half[j][p], places));
+                }
+                next[c] += (size_t)_mm_popcnt_u64(m);
+                before = up_to;
+            }
+        }
+    }
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
+    return lmc__crc32c_avx2(crc, src + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                          int subtract, const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w, s) crc = lmc__group_body_avx2(classes, src, base, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+
 LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
 {
     return width == 1 ? _mm512_set1_epi8((char)0x80) : width == 2 ? _mm512_set1_epi16((short)0x8000)
@@ -3405,6 +3563,85 @@ static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc
 }
 
 #if LMC__X86
+/* 32 elements: each class's bytes are shuffled to their places, the same in all planes, as in lmc__merge_step_avx2. */
+LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
+                                             int subtract, const lmc__grouping *grouping)
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    int any_list[LMC__MAX_CLASSES] = {0};
+    size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
+    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    const uint8_t *natural[8];
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    for (p = 0; p < first; p++) {
+        natural[p] = from.side[0][p].list;
+        for (c = 0; c < n_classes; c++) {
+            from.side[c][p].list = NULL;
+            from.side[c][p].value = 0;
+        }
+    }
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++) any_list[c] |= from.side[c][p].list != NULL;
+    while (i + 32 <= n) {
+        const size_t start = i, end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        for (; i < end; i += 32) {
+            __m256i keys, before = _mm256_setzero_si256();
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                b[p] = lmc__load_avx2(base + i * width + 32 * p);
+                v[p] = _mm256_setzero_si256();
+            }
+            keys = lmc__keys_avx2(b, width);
+            for (c = 0; c < n_classes; c++) {
+                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]), one = _mm256_andnot_si256(before, up_to);
+                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+                __m256i places = one;
+                if (any_list[c]) { /* number of those before, and elsewhere 255, a place that gives 0 */
+                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
+                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                }
+                LMC__UNROLL for (p = 0; p < width; p++) {
+                    const lmc__side *const side = &from.side[c][p];
+                    if (side->list) {
+                        const uint8_t *const list = side->list + next[c];
+                        v[p] = _mm256_or_si256(v[p], _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
+                    } else if (side->value) v[p] = _mm256_or_si256(v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                }
+                next[c] += (size_t)_mm_popcnt_u64(m);
+                before = up_to;
+            }
+            LMC__UNROLL for (p = 0; p + 1 < width; p++)
+                if (p < first) v[p] = lmc__load_avx2(natural[p] + i);
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
+            if (width >= 4) lmc__join_step_avx2(v, width, 2);
+            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, lmc__restore_avx2(v[p], b[p], width, subtract));
+        }
+        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+    }
+    rest = *sides;
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
+    return lmc__crc32c_avx2(crc, dst + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                            const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    uint32_t crc;
+    (void)ahead;
+#define LMC__CALL(w, s) crc = lmc__ungroup_body_avx2(dst, base, sides, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+
 /* Streaming stores as in join_root, but not to the base: what was just read is in the caches. */
 LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
                                                  int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
@@ -3530,7 +3767,7 @@ static const lmc__kernels lmc__kernels_avx2 = {
     lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
     lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
