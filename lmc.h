@@ -314,7 +314,7 @@ typedef struct lmc_memory {
 
 /* The snapshot that another one, a delta, is coded against: files whose identities are known, by a reader (lmc_make_reader_base) or by
  * lmc_identify_file. Whoever restores the delta needs one of the same identity, in whatever form. Tensors are matched by name, dtype and
- * size, wherever they stand, and files without tensors by path. */
+ * size, wherever they stand (of several, the one in the file of the same path), and files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     const lmc_file *(*get_file)(void *user, size_t file_number); /* valid as long as the base is in use */
@@ -6533,11 +6533,13 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *name, const char *dtype, uint64_t size)
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. Of several, the one in the
+ * file of that path: optimizer states have the names of their weights. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name, const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
     size_t low = 0, high = n;
+    uint32_t found = 0;
     lmc__item wanted;
     wanted.name = (const uint8_t *)name;
     wanted.size = strlen(name);
@@ -6548,10 +6550,12 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *name, const ch
     }
     for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0; low++) {
         const lmc__item *item = lmc__get_item(o, low);
-        if ((item->tensor != NULL) == (dtype != NULL) && (!dtype || strcmp(item->tensor->dtype, dtype) == 0) && lmc__item_size(o, item) == size)
-            return (uint32_t)low + 1;
+        const int is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+        if ((item->tensor != NULL) != (dtype != NULL) || (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size) continue;
+        if (is_of_path) return (uint32_t)low + 1;
+        if (!found) found = (uint32_t)low + 1;
     }
-    return 0;
+    return found;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
@@ -6864,7 +6868,7 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base) found.number = t ? lmc__match_item(&w->origin, t->name, t->dtype, t->size) : lmc__match_item(&w->origin, w->file.path, NULL, w->file.size);
+    if (w->origin.base) found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path, t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
     return found;
 }
