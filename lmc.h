@@ -268,6 +268,8 @@ typedef struct lmc_twin {
     uint64_t offset;       /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find twins. */
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path;      /* relative, '/'-separated, no "." or ".." components; "" only if it is the only file */
@@ -6637,13 +6639,15 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-static void lmc__convert(uint8_t *dst, const uint8_t *src, size_t n, unsigned conversion)
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
     size_t i;
     if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(src + 4 * i)));
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
     else
-        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(src + 4 * i)));
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
@@ -6675,7 +6679,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else { /* blocks and segments have whole elements */
             LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
             if (o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part) != 0) return LMC_ERR_READ;
-            lmc__convert(dst, o->wide.data, part / 2, run->conversion);
+            lmc_convert(dst, o->wide.data, part / 2, (enum lmc_conversion)run->conversion);
         }
         dst += part;
         offset += part;
