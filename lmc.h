@@ -6877,6 +6877,13 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
     return found;
 }
 
+/* The tensor's twin is in the run that would begin at start of this file: only in a later run can it refer to that. */
+static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
+{
+    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
+    return twin && twin->file_number == w->n_files - 1 && (twin->offset >= start || t->size > start - twin->offset);
+}
+
 static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction)
 {
     return lmc__get_block_size(dtype, w->options.log2_block, prediction->kind != LMC__PREDICT_ZERO);
@@ -6903,7 +6910,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             end += f->tensors[i].size;
             if (f->tensors[i].size < own)
                 for (i++; i < f->n_tensors && f->tensors[i].offset == end && f->tensors[i].size < own &&
-                          lmc_find_dtype(f->tensors[i].dtype) == *dtype; i++) {
+                          lmc_find_dtype(f->tensors[i].dtype) == *dtype && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
                     end += f->tensors[i].size;
