@@ -268,6 +268,8 @@ typedef struct lmc_twin {
     uint64_t offset;       /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find twins. */
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path;      /* relative, '/'-separated, no "." or ".." components; "" only if it is the only file */
@@ -314,7 +316,7 @@ typedef struct lmc_memory {
 
 /* The snapshot that another one, a delta, is coded against: files whose identities are known, by a reader (lmc_make_reader_base) or by
  * lmc_identify_file. Whoever restores the delta needs one of the same identity, in whatever form. Tensors are matched by name, dtype and
- * size, wherever they stand, and files without tensors by path. */
+ * size, wherever they stand (of several, the one in the file of the same path), and files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     const lmc_file *(*get_file)(void *user, size_t file_number); /* valid as long as the base is in use */
@@ -6770,11 +6772,13 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *name, const char *dtype, uint64_t size)
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. Of several, the one in the
+ * file of that path: optimizer states have the names of their weights. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name, const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
     size_t low = 0, high = n;
+    uint32_t found = 0;
     lmc__item wanted;
     wanted.name = (const uint8_t *)name;
     wanted.size = strlen(name);
@@ -6785,10 +6789,12 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *name, const ch
     }
     for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0; low++) {
         const lmc__item *item = lmc__get_item(o, low);
-        if ((item->tensor != NULL) == (dtype != NULL) && (!dtype || strcmp(item->tensor->dtype, dtype) == 0) && lmc__item_size(o, item) == size)
-            return (uint32_t)low + 1;
+        const int is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+        if ((item->tensor != NULL) != (dtype != NULL) || (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size) continue;
+        if (is_of_path) return (uint32_t)low + 1;
+        if (!found) found = (uint32_t)low + 1;
     }
-    return 0;
+    return found;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
@@ -6870,13 +6876,15 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-static void lmc__convert(uint8_t *dst, const uint8_t *src, size_t n, unsigned conversion)
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
     size_t i;
     if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(src + 4 * i)));
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
     else
-        for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(src + 4 * i)));
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
@@ -6908,7 +6916,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else { /* blocks and segments have whole elements */
             LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
             if (o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part) != 0) return LMC_ERR_READ;
-            lmc__convert(dst, o->wide.data, part / 2, run->conversion);
+            lmc_convert(dst, o->wide.data, part / 2, (enum lmc_conversion)run->conversion);
         }
         dst += part;
         offset += part;
@@ -7101,9 +7109,16 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base) found.number = t ? lmc__match_item(&w->origin, t->name, t->dtype, t->size) : lmc__match_item(&w->origin, w->file.path, NULL, w->file.size);
+    if (w->origin.base) found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path, t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
     return found;
+}
+
+/* The tensor's twin is in the run that would begin at start of this file: only in a later run can it refer to that. */
+static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
+{
+    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
+    return twin && twin->file_number == w->n_files - 1 && (twin->offset >= start || t->size > start - twin->offset);
 }
 
 static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction)
@@ -7132,7 +7147,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             end += f->tensors[i].size;
             if (f->tensors[i].size < own)
                 for (i++; i < f->n_tensors && f->tensors[i].offset == end && f->tensors[i].size < own &&
-                          lmc_find_dtype(f->tensors[i].dtype) == *dtype; i++) {
+                          lmc_find_dtype(f->tensors[i].dtype) == *dtype && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
                     end += f->tensors[i].size;

@@ -4,138 +4,7 @@
 #ifndef LMC_COMPRESS_H
 #define LMC_COMPRESS_H
 
-#include "containers.h"
-#include "files.h"
-#include "options.h"
-
-/* -- source: a file or a pipe, of which the beginning has been looked at -- */
-
-#define FIRST_LOOK ((size_t)64 << 10)
-
-struct source {
-    const char *name;
-    int is_named;             /* on the command line, not found in a directory: must be what its name says */
-    int fd;
-    struct stat st;
-    uint64_t size;            /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
-    int promised;             /* the size is what a header in the pipe said */
-    unsigned char *head;      /* the beginning, already read */
-    size_t head_size, head_taken;
-    int head_ended;           /* and there is no more */
-    struct container container;
-    uint64_t taken;           /* bytes handed over by read_stream */
-    int error;                /* errno of read_stream */
-};
-
-/* path "-": standard input. */
-static int open_source(struct source *s, const char *path)
-{
-    memset(s, 0, sizeof *s);
-    s->name = is_dash(path) ? "(standard input)" : path;
-    s->size = LMC_UNKNOWN_SIZE;
-    s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0)
-        return fail_errno(s->name, errno, "cannot open it");
-    if (fstat(s->fd, &s->st) != 0)
-        return fail_errno(s->name, errno, "cannot look at it");
-    if (S_ISREG(s->st.st_mode)) {
-        off_t at = lseek(s->fd, 0, SEEK_CUR);
-        s->size = at >= 0 && at <= s->st.st_size ? (uint64_t)(s->st.st_size - at) : 0;
-    }
-    return CODE_OK;
-}
-
-static void close_source(struct source *s)
-{
-    if (s->fd > STDIN_FILENO)
-        close(s->fd);
-    free(s->head);
-    container_free(&s->container);
-}
-
-/* Reads until size bytes of the beginning are there or the source ends. */
-static int read_head(struct source *s, size_t size)
-{
-    size_t got;
-    int error;
-    if (size <= s->head_size || s->head_ended)
-        return CODE_OK;
-    s->head = (unsigned char *)resize(s->head, size, 1);
-    error = read_full(s->fd, s->head + s->head_size, size - s->head_size, &got);
-    if (error)
-        return fail_errno(s->name, error, "cannot read it");
-    s->head_size += got;
-    s->head_ended = s->head_size < size;
-    if (s->head_ended && s->size == LMC_UNKNOWN_SIZE)
-        s->size = s->head_size;
-    return CODE_OK;
-}
-
-/* A raw array of o->dtype: one tensor without name, if its size is known and fits. */
-static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
-{
-    struct container *c = &s->container;
-    unsigned bits = lmc_dtype_bits(dtype);
-    if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0)
-        return;
-    c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
-    c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
-    memset(c->tensors, 0, sizeof *c->tensors);
-    c->shapes[0] = s->size / bits * 8 + s->size % bits * 8 / bits;
-    c->tensors->name = "";
-    c->tensors->dtype = lmc_dtype_name(dtype);
-    c->tensors->rank = 1;
-    c->tensors->shape = c->shapes;
-    c->tensors->size = s->size;
-    c->n_tensors = 1;
-}
-
-/* Takes what the parser found in the header. */
-static int accept_container(struct source *s, enum container_result result, enum container_kind expected, const struct options *o)
-{
-    struct container *c = &s->container;
-    if (result == CONTAINER_MEMORY)
-        check_memory(NULL);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
-        if (o->verbosity > 0)
-            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected), c->error);
-    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
-        return fail(CODE_ERROR, s->name, "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
-                    container_name(expected), c->error);
-    if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
-        s->size = c->end;
-        s->promised = c->end != LMC_UNKNOWN_SIZE;
-    }
-    if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE)
-        container_free(c);
-    return CODE_OK;
-}
-
-/* Finds the tensors of the source. */
-static int identify_source(struct source *s, const struct options *o)
-{
-    enum container_kind expected = o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);
-    enum container_result result = CONTAINER_MORE;
-    size_t size = FIRST_LOOK;
-    while (result == CONTAINER_MORE) {
-        int code = read_head(s, size);
-        if (code != CODE_OK)
-            return code;
-        if (o->opaque)
-            return CODE_OK;
-        if (o->dtype != LMC_AUTO) {
-            make_raw_tensor(s, o->dtype);
-            return CODE_OK;
-        }
-        result = container_parse(&s->container, s->head, s->head_size, s->size, expected);
-        if (result == CONTAINER_MORE && s->head_ended) /* it shrank; feed_source will tell */
-            return CODE_OK;
-        size = s->head_size * 2 > s->container.need ? s->head_size * 2 : s->container.need;
-        if (size > CONTAINER_MAX_HEADER)
-            size = CONTAINER_MAX_HEADER;
-    }
-    return accept_container(s, result, expected, o);
-}
+#include "base.h"
 
 /* -- writing -- */
 
@@ -144,30 +13,8 @@ static int fail_writer(enum lmc_status status, const struct output *out, const c
     return status == LMC_ERR_WRITE ? fail_output(out, out->outlet.error) : fail_status(name, status);
 }
 
-/* As lmc_stream asks; user: a source. */
-static int read_stream(void *user, void *dst, size_t size, size_t *got)
-{
-    struct source *s = (struct source *)user;
-    if (s->head_taken < s->head_size) {
-        *got = s->head_size - s->head_taken < size ? s->head_size - s->head_taken : size;
-        memcpy(dst, s->head + s->head_taken, *got);
-        s->head_taken += *got;
-        if (s->head_taken == s->head_size) {
-            free(s->head);
-            s->head = NULL;
-        }
-    } else if (!s->head_ended) {
-        s->error = read_some(s->fd, dst, size, got);
-    } else {
-        *got = 0;
-    }
-    s->taken += *got;
-    progress_add(*got);
-    return s->error;
-}
-
 /* Hands all bytes of the source to the writer. */
-static int feed_source(struct source *s, lmc_writer *writer, const struct output *out)
+static int feed_source(struct source *s, lmc_writer *writer, const struct options *o, const struct output *out)
 {
     enum lmc_status status;
     lmc_stream stream;
@@ -182,6 +29,8 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct output
         return fail_writer(status, out, s->name);
     if (s->error)
         return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_READ) /* of a base, which has said so */
+        return o->bases->code;
     if (more)
         return s->promised ? fail(CODE_ERROR, s->name, "goes on after the last tensor that its header tells of; save it to a file "
                                                        "first, or use --opaque")
@@ -192,8 +41,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct output
                            : fail(CODE_ERROR, s->name, "shrank while it was being read; try again when nobody writes to it");
     if (S_ISREG(s->st.st_mode)) {
         struct stat st;
-        if (fstat(s->fd, &st) == 0 && (st.st_size != s->st.st_size || st.st_mtim.tv_sec != s->st.st_mtim.tv_sec ||
-                                       st.st_mtim.tv_nsec != s->st.st_mtim.tv_nsec))
+        if (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))
             return fail(CODE_ERROR, s->name, "was changed while it was being read; try again when nobody writes to it");
     }
     return CODE_OK;
@@ -221,24 +69,30 @@ static int add_source(struct source *s, const char *path, lmc_writer *writer, co
     if (status != LMC_OK)
         return fail_writer(status, out, s->name);
     container_free(&s->container); /* the writer has a copy */
-    code = feed_source(s, writer, out);
+    code = feed_source(s, writer, o, out);
     if (code != CODE_OK)
         return code;
     status = lmc_end_file(writer);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
 }
 
-static int open_snapshot(lmc_writer **writer, struct output *out, const struct options *o)
+/* base: NULL or what the snapshot is coded against, the first of the bases */
+static int open_snapshot(lmc_writer **writer, struct output *out, const lmc_base *base, const struct options *o)
 {
     lmc_writer_options options;
     lmc_sink sink;
     enum lmc_status status;
+    char *name = base ? name_base(o->bases->list) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
     options.level = o->level;
+    options.base = base;
     sink.write = write_output;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);
+    if (status == LMC_OK && name)
+        status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
+    free(name);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
@@ -308,7 +162,10 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
     lmc_restore_options options;
     lmc_stream stream;
     enum lmc_status status;
+    const lmc_base *base;
     int code = open_source(&s, path);
+    if (code == CODE_OK)
+        code = choose_base_of_source(&base, &s, o);
     if (code != CODE_OK) {
         close_source(&s);
         return code;
@@ -323,6 +180,7 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;
+    options.base = base;
     stream.read = read_stream;
     stream.user = &s;
 #ifdef POSIX_FADV_DONTNEED
@@ -330,7 +188,9 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
 #endif
     status = lmc_restore_snapshot(&stream, &options, NULL);
     code = c.code;
-    if (code == CODE_OK && status != LMC_OK)
+    if (code == CODE_OK && status == LMC_ERR_READ && !s.error)
+        code = o->bases->code;
+    else if (code == CODE_OK && status != LMC_OK)
         code = worse(CODE_ERROR, fail_status(path, status));
     if (c.fd >= 0)
         close(c.fd);
@@ -348,12 +208,6 @@ static int remove_file_source(const char *path, const char *snapshot, const stru
     if (code == CODE_OK && unlink(path) != 0)
         code = fail_errno(path, errno, "cannot remove it");
     return code;
-}
-
-/* Whether an entry of a tree stands in the snapshot: all do, but the root only if it is empty. */
-static int is_stored(const struct entry *e, const struct listing *l)
-{
-    return *e->path || l->n == 1;
 }
 
 /* Removes what was listed and no more: a file that came later keeps its directories. */
@@ -401,8 +255,10 @@ static char *name_snapshot(const char *path, const struct options *o)
 }
 
 /* Ends the snapshot and gives the output its name. The output is open on entry and closed on return. */
-static int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes)
+static int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes, const struct options *o)
 {
+    if (code == CODE_OK)
+        code = check_bases(o);
     if (code == CODE_OK) {
         enum lmc_status status = lmc_finish_writer(writer);
         if (status != LMC_OK)
@@ -421,8 +277,11 @@ static int compress_source(struct source *s, const char *snapshot, const struct 
     struct output out;
     struct attributes attributes;
     lmc_writer *writer = NULL;
+    const lmc_base *base;
     double start = now();
-    int code;
+    int code = choose_base(&base, o);
+    if (code != CODE_OK)
+        return code;
     memset(&attributes, 0, sizeof attributes);
     if (S_ISREG(s->st.st_mode))
         attributes = attributes_of_stat(&s->st);
@@ -430,13 +289,29 @@ static int compress_source(struct source *s, const char *snapshot, const struct 
     if (code != CODE_OK)
         return code;
     progress_start(s->name, s->size);
-    code = open_snapshot(&writer, &out, o);
+    code = open_snapshot(&writer, &out, base, o);
     if (code == CODE_OK)
         code = add_source(s, "", writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes);
+    code = complete_snapshot(code, writer, &out, &attributes, o);
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, s->name, progress.done, out.outlet.size, progress.done, start);
+    return code;
+}
+
+/* The base must outlive the delta. */
+static int check_safety_of_bases(const char *path, const char *snapshot, const struct options *o)
+{
+    char *directory;
+    int code = CODE_OK;
+    if (o->remove_source && touches_base(path, o))
+        return fail(CODE_ERROR, path, "is, holds or belongs to the base, without which the delta is worth nothing: not with --rm");
+    if (!snapshot)
+        return CODE_OK;
+    directory = directory_of(snapshot);
+    if (touches_base(snapshot, o) || lies_within_base(directory, o))
+        code = fail(CODE_ERROR, snapshot, "is or belongs to the base, which would be changed; name another output with -o");
+    free(directory);
     return code;
 }
 
@@ -455,6 +330,8 @@ static int compress_file(const char *path, int is_named, const struct options *o
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
+    if (code == CODE_OK)
+        code = check_safety_of_bases(path, snapshot, o);
     if (code == CODE_OK)
         code = identify_source(&s, o);
     if (code == CODE_OK)
@@ -495,9 +372,7 @@ static int add_entry_of_tree(const struct entry *e, const char *root, lmc_writer
     char *full = join_path(root, e->path);
     struct source s;
     int code;
-    if (strchr(e->path, '\\')) {
-        code = fail(CODE_ERROR, full, "has a backslash in its name, which a snapshot cannot hold; rename it");
-    } else if (e->is_directory) {
+    if (e->is_directory) {
         code = add_directory(full, e->path, writer, out);
     } else {
         code = open_source(&s, full);
@@ -521,9 +396,12 @@ static int write_tree(const struct listing *l, const char *root, const char *sna
     struct attributes attributes;
     struct stat st, existing;
     lmc_writer *writer = NULL;
-    int code, exists = snapshot && stat(snapshot, &existing) == 0;
+    const lmc_base *base;
+    int code = choose_base(&base, o), exists = snapshot && stat(snapshot, &existing) == 0;
     uint64_t total = 0;
     double start = now();
+    if (code != CODE_OK)
+        return code;
     if (stat(root, &st) != 0)
         return fail_errno(root, errno, "cannot look at it");
     attributes = attributes_of_stat(&st);
@@ -534,11 +412,11 @@ static int write_tree(const struct listing *l, const char *root, const char *sna
     for (size_t i = 0; i < l->n; i++)
         total += l->entries[i].size;
     progress_start(root, total);
-    code = open_snapshot(&writer, &out, o);
+    code = open_snapshot(&writer, &out, base, o);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (is_stored(&l->entries[i], l))
             code = add_entry_of_tree(&l->entries[i], root, writer, o, &out, exists ? &existing : NULL);
-    code = complete_snapshot(code, writer, &out, &attributes);
+    code = complete_snapshot(code, writer, &out, &attributes, o);
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, root, progress.done, out.outlet.size, progress.done, start);
@@ -564,12 +442,10 @@ static int compress_directory(const char *path, const struct options *o)
     } else if (snapshot && !o->output && (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path, "has no name to derive that of the output from; name it with -o");
     } else {
-        code = list_tree(&l, root);
+        code = check_safety_of_bases(root, snapshot, o);
+        if (code == CODE_OK)
+            code = list_sources(&l, root);
     }
-    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
-        if (is_temporary_name(l.entries[i].path))
-            code = fail(CODE_ERROR, root, "holds '%.300s', an output that lmc is writing, or was when it was killed; wait, or "
-                                          "remove it", l.entries[i].path);
     if (code == CODE_OK)
         code = write_tree(&l, root, snapshot, o);
     if (code == CODE_OK && o->remove_source)

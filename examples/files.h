@@ -237,6 +237,24 @@ static int same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+/* Whether path lies below directory; links resolved. */
+static int lies_within(const char *path, const char *directory)
+{
+    char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
+    size_t size = outer ? strlen(outer) : 0;
+    int result = inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
+    free(inner);
+    free(outer);
+    return result;
+}
+
+/* Whether nobody has written to the file between the two. */
+static int same_state(const struct stat *a, const struct stat *b)
+{
+    return same_file(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
 /* -- output: a file that is written under a temporary name, or a stream -- */
 
 struct output {

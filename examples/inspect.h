@@ -6,90 +6,11 @@
 
 #include "restore.h"
 
-/* -- a snapshot by its index -- */
-
-struct archive {
-    const char *name;
-    int fd;
-    struct stat st;
-    lmc_reader *reader;
-    uint64_t n_reads, n_bytes;
-    int error; /* errno of a failed read; -1: the file ended */
-};
-
-static int read_archive(void *user, uint64_t offset, void *dst, size_t size)
-{
-    struct archive *a = (struct archive *)user;
-    size_t done = 0;
-    a->n_reads++;
-    a->n_bytes += size;
-    while (done < size) {
-        ssize_t n = pread(a->fd, (char *)dst + done, size - done, (off_t)(offset + done));
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            a->error = n == 0 ? -1 : errno;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int fail_archive(const struct archive *a, enum lmc_status status)
-{
-    if (status == LMC_ERR_READ && a->error > 0)
-        return fail_errno(a->name, a->error, "cannot read it");
-    return fail_status(a->name, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
-}
-
-static void close_archive(struct archive *a)
-{
-    lmc_free_reader(a->reader);
-    if (a->fd > STDIN_FILENO)
-        close(a->fd);
-}
-
-static int open_archive(struct archive *a, const char *path, const struct options *o)
-{
-    lmc_source source;
-    lmc_reader_options options;
-    enum lmc_status status;
-    memset(a, 0, sizeof *a);
-    a->name = is_dash(path) ? "(standard input)" : path;
-    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (a->fd < 0 || fstat(a->fd, &a->st) != 0)
-        return fail_errno(a->name, errno, "cannot open it");
-    if (S_ISDIR(a->st.st_mode))
-        return fail(CODE_ERROR, a->name, "is a directory; name a file");
-    if (!S_ISREG(a->st.st_mode))
-        return fail(CODE_ERROR, a->name, "is no regular file, and the index stands at the end; save it to a file first");
-    source.read_at = read_archive;
-    source.user = a;
-    source.size = (uint64_t)a->st.st_size;
-    memset(&options, 0, sizeof options);
-    options.parallel = &o->parallel;
-    status = lmc_open_reader(&a->reader, &source, &options);
-    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
-}
-
 /* -- list -- */
 
 static double percent(uint64_t part, uint64_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 100.0;
-}
-
-/* text: of 2 * size + 1 bytes */
-static void format_hex(char *text, const void *data, size_t size)
-{
-    text[0] = 0;
-    for (size_t i = 0; i < size; i++)
-        snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)data)[i]);
-}
-
-static void format_identity(char text[2 * LMC_IDENTITY_SIZE + 1], const uint8_t *identity)
-{
-    format_hex(text, identity, LMC_IDENTITY_SIZE);
 }
 
 static void format_shape(char *text, size_t cap, const lmc_tensor *t)
@@ -149,7 +70,7 @@ static void print_file(const struct archive *a, size_t number, const struct opti
 static void print_archive(const struct archive *a, const struct options *o)
 {
     size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0;
-    uint64_t size = 0, packed = (uint64_t)a->st.st_size;
+    uint64_t size = 0, packed = archive_size(a);
     uint8_t bytes[LMC_IDENTITY_SIZE];
     char identity[2 * LMC_IDENTITY_SIZE + 1];
     for (size_t i = 0; i < n; i++) {
@@ -165,6 +86,14 @@ static void print_archive(const struct archive *a, const struct options *o)
         printf("%llu director%s, ", (unsigned long long)n_directories, n_directories == 1 ? "y" : "ies");
     printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)\n  identity %s\n", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s",
            (unsigned long long)size, (unsigned long long)packed, percent(packed, size), identity);
+    if (a->chain_depth) {
+        char *name = copy_metadata(a, BASE_KEY);
+        format_identity(identity, a->wanted);
+        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth, a->chain_depth == 1 ? "" : "s", name ? ", then called " : "");
+        print_name(name ? name : "");
+        putchar('\n');
+        free(name);
+    }
     printf("    dtype    shape                        size         packed   ratio  name\n");
     for (size_t i = 0; i < n; i++)
         print_file(a, i, o);
@@ -223,11 +152,11 @@ static void set_json_number(json_t *object, const char *key, uint64_t value)
     set_json(object, key, make_json_number(value));
 }
 
-static void set_json_identity(json_t *object, const uint8_t *bytes)
+static void set_json_identity(json_t *object, const char *key, const uint8_t *bytes)
 {
     char identity[2 * LMC_IDENTITY_SIZE + 1];
     format_identity(identity, bytes);
-    set_json(object, "identity", json_string(identity));
+    set_json(object, key, json_string(identity));
 }
 
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
@@ -241,7 +170,7 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json_number(object, "offset", t->offset);
     set_json_number(object, "size", t->size);
     set_json_number(object, "packed_size", lmc_count_encoded(a->reader, file, t->offset, t->size));
-    set_json_identity(object, t->identity);
+    set_json_identity(object, "identity", t->identity);
     return object;
 }
 
@@ -261,7 +190,7 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     if (f->has_mtime)
         set_json(object, "mtime", json_integer(f->mtime_s));
     if (f->n_tensors == 0)
-        set_json_identity(object, f->identity);
+        set_json_identity(object, "identity", f->identity);
     for (size_t i = 0; i < f->n_tensors; i++)
         json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
     set_json(object, "tensors", tensors);
@@ -299,9 +228,12 @@ static void print_json(const struct archive *a)
         json_array_append_new(files, make_json_file(a, i));
     }
     set_json_text(object, "snapshot", a->name);
-    set_json_identity(object, bytes);
+    set_json_identity(object, "identity", bytes);
+    if (a->chain_depth)
+        set_json_identity(object, "base_identity", a->wanted);
+    set_json_number(object, "chain_depth", a->chain_depth);
     set_json_number(object, "size", size);
-    set_json_number(object, "packed_size", (uint64_t)a->st.st_size);
+    set_json_number(object, "packed_size", archive_size(a));
     set_json(object, "files", files);
     set_json(object, "metadata", make_json_metadata(a));
     json_dumpf(object, stdout, JSON_COMPACT);
@@ -312,7 +244,9 @@ static void print_json(const struct archive *a)
 static int list_file(const char *path, const struct options *o)
 {
     struct archive a;
-    int code = open_archive(&a, path, o);
+    int code = open_archive_file(&a, path, o);
+    if (code == CODE_OK)
+        code = read_archive_index(&a, NULL);
     if (code == CODE_OK && o->json)
         print_json(&a);
     else if (code == CODE_OK)
@@ -636,8 +570,13 @@ static int cat_tensor(const char *path, const char *name, const struct options *
     struct extract e;
     struct output out;
     struct attributes attributes;
+    const lmc_base *base;
     double start = now();
-    int has_slice = 0, code = open_archive(&a, path, o);
+    int has_slice = 0, code = open_archive_file(&a, path, o);
+    if (code == CODE_OK)
+        code = find_base_of_archive(&a, &base, o);
+    if (code == CODE_OK)
+        code = read_archive_index(&a, base);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
     e.archive = &a;

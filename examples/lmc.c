@@ -2,10 +2,11 @@
  * SPDX-License-Identifier: MIT
  *
  * The program is one translation unit. From the bottom up:
- *   report.h      errors, progress            containers.h  tensors in safetensors, GGUF, .npy
- *   threads.h     pool, bytes in and out      compress.h    files and directories to snapshots
+ *   report.h      errors, progress            sources.h     what is read
+ *   threads.h     pool, bytes in and out      base.h        what deltas are coded against
+ *   options.h     what is asked for           compress.h    files and directories to snapshots
  *   files.h       outputs, trees              restore.h     back again; tests
- *   options.h     what is asked for           inspect.h     lists, single tensors
+ *   containers.h  safetensors, GGUF, .npy     inspect.h     lists, single tensors
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -76,6 +77,14 @@ static int set_dtype(struct options *o, const char *name)
         return fail_usage("--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, F64, C64, I16, U16, I32, U32, "
                           "I64, U64 or another dtype of safetensors%s", "");
     o->dtype = lmc_find_dtype(name);
+    return CODE_OK;
+}
+
+static int set_base(struct options *o, const char *text)
+{
+    if (!text || !*text || is_dash(text))
+        return fail_usage("--base wants the name of a file or directory%s", "");
+    add_base(o->bases, text);
     return CODE_OK;
 }
 
@@ -159,6 +168,10 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         return set_output(o, take_long_value(a, word, "output"));
     if (is_long(word, "dtype"))
         return set_dtype(o, take_long_value(a, word, "dtype"));
+    if (is_long(word, "base"))
+        return set_base(o, take_long_value(a, word, "base"));
+    if (is_long(word, "patch-from"))
+        return set_base(o, take_long_value(a, word, "patch-from"));
     if (is_long(word, "file")) {
         o->file = take_long_value(a, word, "file");
         return o->file ? CODE_OK : fail_usage("--file wants the path of a file in the snapshot%s", "");
@@ -219,8 +232,10 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o and -c exclude each other%s", "");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO || o->level != LMC_LEVEL_DEFAULT) && o->verb != VERB_COMPRESS)
-        return fail_usage("--opaque, --dtype and --max are for compressing%s", "");
+    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->bases->n == 0)
+        return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
+    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS)
+        return fail_usage("--max is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
     if (o->json && o->verb != VERB_LIST)
@@ -364,12 +379,14 @@ int main(int argc, char **argv)
 {
     struct options o;
     struct arguments a;
+    struct bases bases = {NULL, 0, CODE_OK};
     int code;
     occupy_standard_descriptors();
     memset(&a, 0, sizeof a);
     a.argc = argc;
     a.argv = argv;
     set_defaults(&o, &a);
+    o.bases = &bases;
     if (argc > 1 && strcmp(argv[1], "help") == 0)
         return close_standard_output(print_help(argc > 2 ? argv[2] : ""));
     code = parse_arguments(&o, &a);
@@ -377,5 +394,6 @@ int main(int argc, char **argv)
         code = check_options(&o, &a);
     if (code == CODE_OK && !a.done)
         code = run(&o, &a);
+    free_bases(&bases);
     return close_standard_output(code);
 }

@@ -8,6 +8,13 @@
 
 enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT };
 
+/* The arguments of --base, see base.h. */
+struct bases {
+    struct base *list;
+    size_t n;
+    int code; /* what reading from one of them has reported */
+};
+
 struct options {
     enum verb verb;
     int to_stdout, force, remove_source, recursive, json, npy, opaque;
@@ -16,6 +23,7 @@ struct options {
     enum lmc_dtype dtype;     /* --dtype; LMC_AUTO: look into the file */
     enum lmc_level level;     /* --max */
     const char *file;         /* --file; NULL */
+    struct bases *bases;      /* --base; may be none */
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */
     struct pool pool;

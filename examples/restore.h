@@ -49,17 +49,6 @@ static int stop_restore(struct restore *r, int code)
 
 /* -- trees: restored below a temporary directory beside the target -- */
 
-/* Whether path lies below directory; links resolved. */
-static int lies_within(const char *path, const char *directory)
-{
-    char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
-    size_t size = outer ? strlen(outer) : 0;
-    int result = inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
-    free(inner);
-    free(outer);
-    return result;
-}
-
 static int check_target(const struct restore *r)
 {
     struct stat st;
@@ -451,14 +440,24 @@ static void complete_attributes(struct attributes *a, const struct stat *input)
     *a = own;
 }
 
+static int fail_restore(const struct source *s, enum lmc_status status, const struct options *o)
+{
+    if (s->error)
+        return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_READ) /* of a base, which has said so */
+        return o->bases->code;
+    return fail_status(s->name, status);
+}
+
 /* Restores the stream; what is open afterwards is to be committed or discarded. */
-static int run_restore(struct restore *r, struct source *s)
+static int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
     lmc_restore_options options;
     lmc_stream stream;
     enum lmc_status status;
     memset(&options, 0, sizeof options);
     options.parallel = &r->o->parallel;
+    options.base = base;
     options.user = r;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
@@ -468,9 +467,7 @@ static int run_restore(struct restore *r, struct source *s)
     status = lmc_restore_snapshot(&stream, &options, NULL);
     if (r->code != CODE_OK)
         return r->code;
-    if (s->error)
-        return fail_errno(s->name, s->error, "cannot read it");
-    return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
+    return status == LMC_OK ? CODE_OK : fail_restore(s, status, r->o);
 }
 
 static int finish_restore(struct restore *r, int code)
@@ -511,6 +508,7 @@ static int restore_file(const char *path, const struct options *o)
 {
     struct restore r;
     struct source s;
+    const lmc_base *base;
     double start = now();
     int code;
     memset(&r, 0, sizeof r);
@@ -520,11 +518,13 @@ static int restore_file(const char *path, const struct options *o)
     code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK)
         r.target = name_target(path, o, &code);
+    if (code == CODE_OK)
+        code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode))
             r.input_stat = &s.st;
         progress_start(s.name, s.size);
-        code = finish_restore(&r, run_restore(&r, &s));
+        code = finish_restore(&r, run_restore(&r, &s, base));
         progress_clear();
     }
     if (code == CODE_OK)
@@ -565,11 +565,15 @@ static int test_file(const char *path, const struct options *o)
     lmc_restore_options options;
     lmc_stream stream;
     double start = now();
+    const lmc_base *base;
     int code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK)
+        code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
         enum lmc_status status;
         memset(&options, 0, sizeof options);
         options.parallel = &o->parallel;
+        options.base = base;
         options.user = &tally;
         options.end_file = count_file;
         stream.read = read_stream;
@@ -577,10 +581,8 @@ static int test_file(const char *path, const struct options *o)
         progress_start(s.name, s.size);
         status = lmc_restore_snapshot(&stream, &options, NULL);
         progress_clear();
-        if (s.error)
-            code = fail_errno(s.name, s.error, "cannot read it");
-        else if (status != LMC_OK)
-            code = fail_status(s.name, status);
+        if (status != LMC_OK)
+            code = fail_restore(&s, status, o);
     }
     if (code == CODE_OK && o->verbosity >= 2)
         say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files, tally.n_files == 1 ? "" : "s",

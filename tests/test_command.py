@@ -1354,7 +1354,7 @@ class BadSnapshots(Case):
         self.check(b"", (3,), "empty")
         self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
-        self.check(self.good[:8] + bytes([0, 2]) + self.good[10:], (1,), "newer minor version")
+        self.check(self.good[:8] + bytes([0, self.good[9] + 1]) + self.good[10:], (1,), "newer minor version")
         self.check(self.good[:8] + bytes([1, 0]) + self.good[10:], (1,), "newer major version")
         p = self.lmc("-t", "x.lmc", code=1)
         self.assertIn(b"version", p.stderr)
@@ -1377,23 +1377,23 @@ class BadSnapshots(Case):
 
     def test_vectors_of_the_specification(self):
         vectors = os.path.join(ROOT, "spec", "vectors")
-        found = 0
-        for base, _, names in os.walk(vectors):
-            for name in sorted(names):
-                path = os.path.join(base, name)
-                if not name.endswith(".lmc"):
-                    continue
-                found += 1
-                p = subprocess.run([LMC, "-t", path], cwd=self.dir, capture_output=True, timeout=60)
-                if os.sep + "invalid" in base:
-                    self.assertIn(p.returncode, (1, 3), path)
-                    p = subprocess.run([LMC, "-d", "-o", "out", path], cwd=self.dir, capture_output=True, timeout=60)
-                    self.assertIn(p.returncode, (1, 3), path)
-                    self.assertEqual(self.tree(), [], path)
-                else:
+        with open(os.path.join(vectors, "manifest.json")) as f:
+            manifest = json.load(f)
+        for kind in ("valid", "invalid"):
+            for v in manifest[kind]:
+                path = os.path.join(vectors, kind, v["name"] + ".lmc")
+                bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
+                p = subprocess.run([LMC, "-t", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
+                if kind == "valid":
                     self.assertEqual(p.returncode, 0, (path, p.stderr))
-        if not found:
-            self.skipTest("no vectors")
+                    if bases:
+                        self.assertEqual(subprocess.run([LMC, "-t", path], capture_output=True).returncode, 4, path)
+                    continue
+                codes = (4,) if {"MISSING_BASE", "WRONG_BASE"} & set(v["status"]) else (1, 3)
+                self.assertIn(p.returncode, codes, (path, p.stderr))
+                p = subprocess.run([LMC, "-d", "-o", "out", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
+                self.assertIn(p.returncode, codes, path)
+                self.assertEqual(self.tree(), [], path)
 
     def test_suffix(self):
         self.write("x.lmc", self.good)
@@ -1402,6 +1402,262 @@ class BadSnapshots(Case):
         self.refuses("-d", "y", code=1, says="is not named .lmc")
         self.write(".lmc", self.good)
         self.refuses("-d", ".lmc", code=1, says="is not named .lmc")
+
+
+# ---- deltas ----
+
+
+def moved(data, size, share, seed=1):
+    """Elements of that size, of which a share has moved by a little."""
+    rng = random.Random(seed)
+    words = array({1: "B", 2: "H", 4: "I"}[size], data)
+    for i in rng.sample(range(len(words)), int(len(words) * share)):
+        words[i] = (words[i] + rng.choice((-2, -1, 1, 2))) % 256**size
+    return words.tobytes()
+
+
+class Bases(Case):
+    """The base is a directory of two shards, the new snapshot has its tensors in one file and in another order."""
+    def setUp(self):
+        super().setUp()
+        self.w, self.v, self.u, self.gone = bf16(300000), f32(70000, 2), bf16(5000, 3), bf16(4000, 4)
+        self.write("old/1.safetensors", safetensors([("w", "BF16", [300, 1000], self.w), ("u", "BF16", [50, 100], self.u)]))
+        self.write("old/2.safetensors", safetensors([("v", "F32", [70000], self.v), ("gone", "BF16", [4000], self.gone)]))
+        self.write("old/config.json", b'{"a": 1}' * 1000)
+        self.w2, self.v2 = moved(self.w, 2, 0.02), moved(self.v, 4, 0.3)
+        self.write("new/sub/all.safetensors", safetensors([("v", "F32", [700, 100], self.v2), ("extra", "F32", [3000], f32(3000, 5)),
+                                                           ("u", "F16", [50, 100], self.u), ("w", "BF16", [300, 1000], self.w2)], pad=1))
+        self.write("new/config.json", b'{"a": 1}' * 999 + b'{"a": 2}')
+        self.new = self.snapshot("new")
+
+    def snapshot(self, name):
+        if os.path.isfile(self.path(name)):
+            return self.read(name)
+        return {f: os.path.isfile(self.path(name + "/" + f)) and self.read(name + "/" + f) for f in self.tree(name)}
+
+    def restores(self, name, want, *args, **more):
+        self.lmc("-t", name, *args)
+        self.lmc("-d", name, *args, "-o", "restored", **more)
+        self.assertEqual(self.snapshot("restored"), want)
+        shutil.rmtree(self.path("restored")) if isinstance(want, dict) else os.unlink(self.path("restored"))
+
+    def identity(self, name):
+        return self.listing(name)["identity"]
+
+    def test_forms_of_a_base(self):
+        self.lmc("old")
+        os.makedirs(self.path("other/deep"))  # other shards, another order, no directory more
+        self.write("other/z.safetensors", safetensors([("gone", "BF16", [4000], self.gone), ("w", "BF16", [300, 1000], self.w)], metadata={"x": "y"}))
+        self.write("other/a.safetensors", safetensors([("u", "BF16", [50, 100], self.u), ("v", "F32", [70000], self.v)]))
+        self.write("other/config.json", self.read("old/config.json"))
+        os.rmdir(self.path("other/deep"))
+        made = {}
+        for base in ("old", "old/", "old.lmc", "other"):
+            for option in (["--base", base], ["--base=" + base], ["--patch-from", base], ["--patch-from=" + base, "-T3"]):
+                self.lmc("-f", "new", *option)
+                made[base] = self.read("new.lmc")
+                o = self.listing("new.lmc")
+                self.assertEqual((o["base_identity"], o["chain_depth"]), (self.identity("old.lmc"), 1))
+                self.assertEqual(o["metadata"]["lmc.base"], base.rstrip("/"))
+            self.lmc("-f", "new", "-o", "again.lmc", "--base", base, "-T1")
+            self.assertEqual(self.read("again.lmc"), made[base])
+        self.assertEqual(made["old"], made["old/"])
+        for base in ("old", "old.lmc", "other"):
+            self.restores("new.lmc", self.new, "--base", base)
+            self.restores("new.lmc", self.new, "--patch-from=" + base, "-T1")
+            self.assertEqual(self.lmc("cat", "new.lmc", "w[7:9,5:]", "--base", base).stdout,
+                             python_slice(self.w2, [300, 1000], 2, (slice(7, 9), slice(5, None)))[0])
+        self.lmc("new", "-o", "direct.lmc")
+        sizes = {f: {t["name"]: t["packed_size"] for file in self.listing(f)["files"] for t in file["tensors"]} for f in ("new.lmc", "direct.lmc")}
+        self.assertLess(sizes["new.lmc"]["w"] * 8, sizes["direct.lmc"]["w"])
+        self.assertLess(sizes["new.lmc"]["v"] * 5, sizes["direct.lmc"]["v"] * 4)  # reshaped, and still the same numbers
+        for name in ("u", "extra"):  # of another dtype, added
+            self.assertLess(sizes["new.lmc"][name], sizes["direct.lmc"][name] * 1.01 + 100)
+        self.assertEqual(self.identity("new.lmc"), self.identity("direct.lmc"))
+
+    def test_listing_of_a_delta(self):
+        self.lmc("new", "--base", "old")
+        self.lmc("old")
+        text = self.lmc("-l", "new.lmc").stdout.decode()
+        self.assertIn("base     %s, 1 delta deep, then called old\n" % self.identity("old.lmc"), text)
+        self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
+        o = self.listing("old.lmc")
+        self.assertEqual((o["chain_depth"], "base_identity" in o), (0, False))
+
+    def test_single_files(self):
+        """Of any kind; names and paths of single files do not count."""
+        for name, old, new in (("x.safetensors", safetensors([("w", "BF16", [300000], self.w)]), safetensors([("w", "BF16", [300000], self.w2)])),
+                               ("x.npy", npy("<f4", (70000,), self.v), npy("<f4", (70000,), self.v2)),
+                               ("x.bin", self.w, self.w2), ("empty", b"", b""), ("grown", b"ab" * 5000, b"ab" * 6000)):
+            self.write("old-" + name, old)
+            self.write(name, new)
+            self.lmc(name, "--base", "old-" + name)
+            self.restores(name + ".lmc", new, "--base", "old-" + name)
+            if len(new) > 20000:
+                self.assertLess(os.path.getsize(self.path(name + ".lmc")) * 2, len(self.lmc("-c", name).stdout))
+        self.lmc("--dtype", "BF16", "x.bin", "--base", "old-x.bin", "-o", "raw.lmc")
+        self.lmc("-t", "raw.lmc", "--base", "old-x.bin", code=4)
+        self.restores("raw.lmc", self.w2, "--dtype", "BF16", "--base", "old-x.bin")
+
+    def test_chains(self):
+        data = [self.w] + [moved(self.w, 2, 0.01 * k, k) for k in range(1, 5)]
+        for k, d in enumerate(data):
+            self.write("%d.safetensors" % k, safetensors([("w", "BF16", [300000], d)]))
+        self.lmc("0.safetensors")
+        for k in range(1, 5):
+            self.lmc("%d.safetensors" % k, *["--base=%d.safetensors.lmc" % i for i in range(k - 1, -1, -1)])
+            o = self.listing("%d.safetensors.lmc" % k)
+            self.assertEqual((o["chain_depth"], o["base_identity"]), (k, self.identity("%d.safetensors.lmc" % (k - 1))))
+            self.assertLess(o["packed_size"], 100000)
+        want = self.read("4.safetensors")
+        chain = ["--base=%d.safetensors.lmc" % k for k in (1, 3, 0, 2)]
+        self.restores("4.safetensors.lmc", want, *chain)
+        self.restores("4.safetensors.lmc", want, "--base", "3.safetensors.lmc", "--base", "2.safetensors")  # the chain ends in a file
+        self.restores("4.safetensors.lmc", want, "--base", "3.safetensors")
+        self.assertEqual(self.lmc("cat", *chain, "4.safetensors.lmc", "w[70000:70010]").stdout, data[4][140000:140020])
+        self.assertEqual(self.lmc("-dc", *chain, stdin=self.read("4.safetensors.lmc")).stdout, want)
+        self.refuses("-d", "-o", "out", "4.safetensors.lmc", chain[0], chain[1], chain[2], code=4,
+                     says="3.safetensors.lmc: needs the base %s, then called '2.safetensors.lmc'" % self.identity("2.safetensors.lmc")[:16])
+        self.write("new.safetensors", safetensors([("w", "BF16", [300000], self.w2)]))
+        self.refuses("new.safetensors", "--base", "3.safetensors.lmc", code=4, says="3.safetensors.lmc: needs the base ")
+        # snapshots of one content, each a delta against the other
+        self.lmc("1.safetensors", "--base", "2.safetensors", "-o", "1-of-2.lmc")
+        self.lmc("2.safetensors", "--base", "1.safetensors", "-o", "2-of-1.lmc")
+        self.refuses("-d", "-o", "out", "3.safetensors.lmc", "--base", "2-of-1.lmc", "--base", "1-of-2.lmc", code=4, says="form a loop")
+        self.restores("3.safetensors.lmc", self.read("3.safetensors"), "--base", "2-of-1.lmc", "--base", "1.safetensors")
+
+    def test_missing_and_wrong_bases(self):
+        self.lmc("old")
+        self.lmc("new", "--base", "old")
+        shutil.copytree(self.path("old"), self.path("flipped"))
+        data = bytearray(self.read("flipped/1.safetensors"))
+        data[-7] ^= 4
+        self.write("flipped/1.safetensors", data)
+        shutil.copytree(self.path("old"), self.path("less"))
+        os.unlink(self.path("less/config.json"))
+        self.lmc("flipped")
+        want = "needs the base %s, then called 'old'" % self.identity("old.lmc")[:16]
+        given = self.identity("flipped.lmc")[:16]
+        for args in ((), ("--base", "flipped"), ("--base", "flipped.lmc"), ("--base", "less"), ("--base", "new.lmc"), ("--base", "nowhere"),
+                     ("--base", "less", "--base", "flipped")):
+            for verb in (["-d", "-o", "out"], ["-t"], ["-d", "-f", "-o", "old/config.json"], ["cat", "-o", "out", "--npy"]):
+                says = "nowhere: the base cannot be opened" if "nowhere" in args else "new.lmc: " + want
+                self.refuses(None, *verb, *args, "new.lmc", *(["w"] if verb[0] == "cat" else []), code=4, says=says)
+            if args:
+                self.refuses("-d", "-o", "out", *args, code=4, says=None, stdin=self.read("new.lmc"))
+        p = self.refuses("-d", "new.lmc", "--base", "flipped", "--base", "less", "-o", "out", code=4)
+        self.assertIn("given: flipped is %s, less is " % given, p.stderr.decode())
+        self.refuses("-d", "-o", "out", code=4, says="(standard input): needs the base", stdin=self.read("new.lmc"))
+        self.refuses("new", "-o", "x.lmc", "--base", "nowhere", code=4, says="nowhere: the base cannot be opened")
+        for args in (("--base",), ("--base", ""), ("--base", "-"), ("--base=",)):
+            self.refuses(None, *args, code=2, says="--base wants")
+        os.mkfifo(self.path("fifo"))
+        self.lmc("new", "-o", "x.lmc", "--base", "fifo", code=4, says="neither a file nor a directory")
+
+    def test_damaged_base(self):
+        """Found although its identity stands in its index."""
+        self.lmc("old")
+        self.lmc("new", "--base", "old.lmc")
+        data = bytearray(self.read("old.lmc"))
+        data[len(data) // 2] ^= 1
+        self.write("old.lmc", data)
+        self.refuses("-d", "new.lmc", "--base", "old.lmc", "-o", "out", code=3, says="old.lmc: ")
+        self.refuses("-t", "new.lmc", "--base", "old.lmc", code=3, says="old.lmc: ")
+        self.refuses("new", "-f", "--base", "old.lmc", code=3, says="old.lmc: ")
+        self.write("old.lmc", data[:1000])
+        self.refuses("-d", "new.lmc", "--base", "old.lmc", "-o", "out", code=3, says="old.lmc: ")
+
+    def test_pipes(self):
+        old, new = safetensors([("w", "BF16", [300000], self.w)]), safetensors([("w", "BF16", [300000], self.w2)])
+        self.write("a", old)
+        packed = self.lmc("--base", "a", stdin=new).stdout
+        self.assertLess(len(packed), 100000)
+        self.assertEqual(self.lmc("-d", "--base", "a", stdin=packed).stdout, new)
+        self.lmc("-t", "--base", "a", stdin=packed)
+        odd = random.Random(1).randbytes(100001)  # of unknown length
+        self.assertEqual(self.lmc("-d", "--base", "a", stdin=self.lmc("--base", "a", stdin=odd).stdout).stdout, odd)
+        self.write("d.lmc", b"before" + packed)
+        with open(self.path("d.lmc"), "rb") as f:  # standard input may be a file
+            f.seek(6)
+            self.assertEqual(self.lmc("-d", "--base", "a", stdin=f).stdout, new)
+        with open(self.path("d.lmc"), "rb") as f:
+            f.seek(6)
+            self.assertEqual(self.lmc("cat", "--base", "a", "-", "w", stdin=f).stdout, self.w2)
+
+    def test_several_deltas_at_once(self):
+        self.lmc("old")
+        for k in range(3):
+            self.write("%d.safetensors" % k, safetensors([("w", "BF16", [300000], moved(self.w, 2, 0.1, k))]))
+        self.lmc("0.safetensors", "1.safetensors", "2.safetensors", "--base", "old.lmc")
+        want = b"".join(self.read("%d.safetensors" % k) for k in range(3))
+        self.assertEqual(self.lmc("-dc", "--base", "old", *["%d.safetensors.lmc" % k for k in range(3)]).stdout, want)
+        self.lmc("-t", "old.lmc", "0.safetensors.lmc", code=4)
+        self.lmc("-t", "old.lmc", "0.safetensors.lmc", "--base", "old.lmc")
+
+    def test_removal_wants_the_base(self):
+        self.lmc("old")
+        for name in ("old", "old/1.safetensors"):
+            self.refuses("--rm", name, "-o", "x.lmc", "--base", "old", code=1, says="not with --rm")
+        self.refuses("--rm", "old", "-o", "x.lmc", "--base", "old/1.safetensors", code=1, says="not with --rm")
+        self.lmc("--rm", "new", "--base", "old.lmc")
+        self.assertFalse(os.path.exists(self.path("new")))
+        self.refuses("-d", "--rm", "new.lmc", code=4)
+        self.lmc("-d", "--rm", "new.lmc", "--base", "old")
+        self.assertEqual((self.snapshot("new"), os.path.exists(self.path("new.lmc"))), (self.new, False))
+
+    def test_output_does_not_change_the_base(self):
+        self.lmc("old")
+        for out in ("old.lmc", "old/x.lmc", "old/config.json"):
+            self.refuses("-f", "new", "-o", out, "--base", "old.lmc", "--base", "old", code=1, says="which would be changed")
+        self.lmc("new", "--base", "old")
+        self.lmc("-df", "new.lmc", "-o", "new", "--base", "old")
+        self.write("a", self.w)
+        self.write("b", self.w2)
+        self.lmc("b", "--base", "a")
+        self.lmc("-df", "b.lmc", "-o", "a", "--base", "a")  # the new one takes the place of its base
+        self.assertEqual(self.read("a"), self.w2)
+        self.lmc("-d", "b.lmc", "-o", "c", "--base", "a", code=4)
+
+    def test_base_with_odd_entries(self):
+        os.mkdir(self.path("old/nothing"))
+        os.mkdir(self.path("old/.lmc-abcdef"))
+        self.refuses("new", "-o", "x.lmc", "--base", "old", code=1, says="an output that lmc is writing")
+        os.rmdir(self.path("old/.lmc-abcdef"))
+        self.lmc("old")
+        self.lmc("new", "--base", "old")
+        self.assertEqual(self.listing("new.lmc")["base_identity"], self.identity("old.lmc"))
+        self.write("broken/x.safetensors", b"no header")
+        self.lmc("new", "-f", "--base", "broken", says="stored as plain bytes")
+        self.lmc("-t", "new.lmc", "--base", "broken", says="stored as plain bytes")
+        self.lmc("new", "-f", "--base", "broken/x.safetensors", code=1, says="is no valid safetensors file")
+
+    def test_names_in_several_files(self):
+        """Moments of an optimizer have the names of their weights: each is coded against its own predecessor."""
+        for d, share in (("a", 0), ("b", 0.01)):
+            for k in range(4):
+                self.write("%s/%d.safetensors" % (d, k), safetensors([("w", "F32", [70000], moved(f32(70000, k), 4, share, k))]))
+        self.lmc("b", "--base", "a")
+        for f in self.listing("b.lmc")["files"]:
+            self.assertLess(f["packed_size"], 20000)
+        self.restores("b.lmc", self.snapshot("b"), "--base", "a")
+
+    def test_real_series(self):
+        series = os.path.join(DATA, "series")
+        if not os.path.isdir(series):
+            self.skipTest("no LMC_DATA")
+        steps = {s: os.path.join(series, "step-%06d" % s) for s in (1000, 1001, 1010, 1700, 1701, 1950, 1951)}
+        for old, new, most in ((1700, 1701, 0.06), (1950, 1951, 0.009), (1000, 1001, 0.18)):  # 1/20, 1/134, 1/6.4 and a little
+            names = [os.path.join(steps[s], "model.bf16.safetensors") for s in (old, new)]
+            self.lmc("-f", names[1], "--base", names[0], "-o", "x.lmc")
+            self.assertLess(os.path.getsize(self.path("x.lmc")), most * os.path.getsize(names[1]))
+            with open(names[1], "rb") as f:
+                self.restores("x.lmc", f.read(), "--base", names[0])
+        self.lmc(steps[1000], "-o", "0.lmc")
+        self.lmc(steps[1001], "--base", "0.lmc", "-o", "1.lmc")
+        self.lmc(steps[1010], "--base", "1.lmc", "--base", "0.lmc", "-o", "2.lmc")
+        for s, bases in ((1001, ["0.lmc"]), (1010, ["0.lmc", "1.lmc"])):
+            want = {f: open(os.path.join(steps[s], f), "rb").read() for f in os.listdir(steps[s])}
+            self.restores("1.lmc" if s == 1001 else "2.lmc", want, *["--base=" + b for b in bases])
 
 
 # ---- the world is bad ----

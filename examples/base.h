@@ -1,0 +1,486 @@
+/* base.h - what deltas are coded against: the arguments of --base
+ * SPDX-License-Identifier: MIT
+ *
+ * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that its identity is that
+ * of the snapshot it would become. Its tensors are read where they are wanted. A snapshot that is a delta itself has a
+ * base of its own among the arguments.
+ */
+#ifndef LMC_BASE_H
+#define LMC_BASE_H
+
+#include "sources.h"
+
+/* Key of the metadata: the name of the base without its directory, for messages. */
+#define BASE_KEY "lmc.base"
+
+/* Snapshots are read in windows of this size: whole waves of blocks, and each block once, whatever piece is asked for. */
+#define BASE_WINDOW ((uint64_t)16 << 20)
+
+struct base_file {
+    char *path, *full;    /* in the snapshot; to open it */
+    struct stat st;       /* when it was identified */
+    lmc_file file;
+    lmc_tensor *tensors;
+};
+
+struct base {
+    const char *name;
+    struct bases *all;
+    int is_open, is_archive, is_identified, is_ready;
+    int is_visited;        /* its own base is being looked for */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc_base source;       /* for the library, when ready */
+    struct archive archive;
+    unsigned char *window; /* of an archive: bytes from window_at of a file */
+    size_t window_file, window_size;
+    uint64_t window_at;
+    struct base_file *files; /* otherwise */
+    size_t n_files, room;
+    int fd;                /* of one of them; -1 */
+    size_t fd_file;
+};
+
+/* -- tensors -- */
+
+/* A copy in one piece of memory, strings and shapes included; NULL for none. */
+static lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
+{
+    size_t n_numbers = 0, n_characters = 0;
+    lmc_tensor *copy;
+    uint64_t *numbers;
+    char *characters;
+    if (n == 0)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        n_numbers += from[i].rank;
+        n_characters += strlen(from[i].name) + strlen(from[i].dtype) + 2;
+    }
+    copy = (lmc_tensor *)resize(NULL, n * sizeof *copy + n_numbers * sizeof *numbers + n_characters, 1);
+    numbers = (uint64_t *)(void *)(copy + n);
+    characters = (char *)(numbers + n_numbers);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = from[i];
+        if (from[i].rank)
+            memcpy(numbers, from[i].shape, from[i].rank * sizeof *numbers);
+        copy[i].shape = numbers;
+        numbers += from[i].rank;
+        copy[i].name = strcpy(characters, from[i].name);
+        characters += strlen(characters) + 1;
+        copy[i].dtype = strcpy(characters, from[i].dtype);
+        characters += strlen(characters) + 1;
+    }
+    return copy;
+}
+
+/* -- a base of files -- */
+
+static struct base_file *add_base_file(struct base *b, const char *path, const char *full)
+{
+    struct base_file *f;
+    if (b->n_files == b->room) {
+        b->room = b->room * 2 + 16;
+        b->files = (struct base_file *)resize(b->files, b->room, sizeof *b->files);
+    }
+    f = &b->files[b->n_files++];
+    memset(f, 0, sizeof *f);
+    f->path = copy_string(path, strlen(path));
+    f->full = copy_string(full, strlen(full));
+    f->file.path = f->path;
+    return f;
+}
+
+static void forget_base_files(struct base *b)
+{
+    for (size_t i = 0; i < b->n_files; i++) {
+        free(b->files[i].path);
+        free(b->files[i].full);
+        free(b->files[i].tensors);
+    }
+    b->n_files = 0;
+}
+
+static int identify_base_file(struct base_file *f, struct source *s, const struct options *o)
+{
+    lmc_stream stream;
+    struct stat st;
+    enum lmc_status status;
+    f->st = s->st;
+    f->file.kind = S_ISDIR(s->st.st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    f->file.size = S_ISDIR(s->st.st_mode) ? 0 : s->size;
+    f->file.n_tensors = s->container.n_tensors;
+    f->file.tensors = f->tensors = copy_tensors(s->container.tensors, s->container.n_tensors);
+    container_free(&s->container);
+    stream.read = read_stream;
+    stream.user = s;
+    progress_start(s->name, s->size);
+    status = lmc_identify_file(&f->file, f->tensors, &stream, &o->parallel, NULL);
+    progress_clear();
+    if (s->error)
+        return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_TRUNCATED || (status == LMC_OK && (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))))
+        return fail(CODE_ERROR, s->name, "was changed while it was being read; try again when nobody writes to it");
+    return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
+}
+
+/* path: in the snapshot; is_named: see struct source */
+static int take_base_file(struct base *b, const char *path, const char *full, int is_named, const struct options *o)
+{
+    struct source s;
+    int code = open_source(&s, full);
+    s.is_named = is_named;
+    if (code == CODE_OK && !S_ISDIR(s.st.st_mode))
+        code = identify_source(&s, o);
+    if (code == CODE_OK)
+        code = identify_base_file(add_base_file(b, path, full), &s, o);
+    close_source(&s);
+    return code;
+}
+
+static int take_base_tree(struct base *b, const struct options *o)
+{
+    struct listing l;
+    int code = list_sources(&l, b->name);
+    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
+        if (is_stored(&l.entries[i], &l)) {
+            char *full = join_path(b->name, l.entries[i].path);
+            code = take_base_file(b, l.entries[i].path, full, 0, o);
+            free(full);
+        }
+    free_listing(&l);
+    return code;
+}
+
+static const lmc_file *get_base_file(void *user, size_t number)
+{
+    return &((struct base *)user)->files[number].file;
+}
+
+static int read_base_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    struct base *b = (struct base *)user;
+    const struct base_file *f = &b->files[number];
+    struct stat st;
+    int error;
+    if (b->fd < 0 || b->fd_file != number) {
+        if (b->fd >= 0)
+            close(b->fd);
+        b->fd = open(f->full, O_RDONLY | O_CLOEXEC);
+        b->fd_file = number;
+        if (b->fd < 0)
+            b->all->code = fail_errno(f->full, errno, "cannot open it");
+        else if (fstat(b->fd, &st) != 0 || !same_state(&st, &f->st))
+            b->all->code = fail(CODE_BASE, f->full, "was changed meanwhile, and is the base; try again when nobody writes to it");
+    }
+    if (b->all->code != CODE_OK)
+        return 1;
+    error = read_at(b->fd, offset, dst, size);
+    if (error)
+        b->all->code = error > 0 ? fail_errno(f->full, error, "cannot read it")
+                                 : fail(CODE_BASE, f->full, "shrank meanwhile, and is the base; try again when nobody writes to it");
+    return error != 0;
+}
+
+/* That what was read is what was identified. */
+static int check_base(const struct base *b)
+{
+    struct stat st;
+    for (size_t i = 0; i < b->n_files; i++)
+        if (b->files[i].file.kind == LMC_FILE_REGULAR && (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
+            return fail(CODE_BASE, b->files[i].full, "was changed meanwhile, and is the base; try again when nobody writes to it");
+    return CODE_OK;
+}
+
+/* -- a base that is a snapshot -- */
+
+static const lmc_file *get_archive_file(void *user, size_t number)
+{
+    return lmc_get_file(((struct base *)user)->archive.reader, number);
+}
+
+static int fill_window(struct base *b, size_t number, uint64_t offset)
+{
+    uint64_t size = lmc_get_file(b->archive.reader, number)->size;
+    enum lmc_status status;
+    b->window_file = number;
+    b->window_at = offset - offset % BASE_WINDOW;
+    b->window_size = (size_t)(size - b->window_at < BASE_WINDOW ? size - b->window_at : BASE_WINDOW);
+    if (!b->window)
+        b->window = (unsigned char *)resize(NULL, (size_t)BASE_WINDOW, 1);
+    status = lmc_read_file(b->archive.reader, number, b->window_at, b->window, b->window_size);
+    if (status == LMC_OK)
+        return CODE_OK;
+    b->window_size = 0;
+    return fail_archive(&b->archive, status);
+}
+
+static int read_archive_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    struct base *b = (struct base *)user;
+    while (size) {
+        size_t part;
+        if (b->window_file != number || offset < b->window_at || offset - b->window_at >= b->window_size) {
+            b->all->code = fill_window(b, number, offset);
+            if (b->all->code != CODE_OK)
+                return 1;
+        }
+        part = b->window_size - (size_t)(offset - b->window_at);
+        part = part < size ? part : size;
+        memcpy(dst, b->window + (size_t)(offset - b->window_at), part);
+        dst = (char *)dst + part;
+        offset += part;
+        size -= part;
+    }
+    return 0;
+}
+
+/* -- finding the right one -- */
+
+/* What kind it is. */
+static int open_base(struct base *b, const struct options *o)
+{
+    static const unsigned char magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+    unsigned char bytes[8];
+    struct stat st;
+    int fd;
+    if (b->is_open)
+        return CODE_OK;
+    b->fd = -1;
+    if (stat(b->name, &st) != 0)
+        return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return fail(CODE_BASE, b->name, "is neither a file nor a directory, and a base must be one of them");
+    if (S_ISREG(st.st_mode)) {
+        fd = open(b->name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
+        b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 && memcmp(bytes, magic, sizeof magic) == 0);
+        close(fd);
+    }
+    if (b->is_archive) {
+        int code = open_archive_file(&b->archive, b->name, o);
+        if (code != CODE_OK)
+            return code;
+    }
+    b->is_open = 1;
+    return CODE_OK;
+}
+
+static int identify_base(struct base *b, const struct options *o)
+{
+    int code = open_base(b, o);
+    struct stat st;
+    if (code != CODE_OK || b->is_identified)
+        return code;
+    if (b->is_archive) {
+        code = read_archive_index(&b->archive, NULL);
+        if (code == CODE_OK)
+            lmc_get_identity(b->archive.reader, b->identity);
+    } else {
+        forget_base_files(b); /* of an attempt for the input before this one */
+        code = stat(b->name, &st) == 0 && S_ISDIR(st.st_mode) ? take_base_tree(b, o) : take_base_file(b, "", b->name, 1, o);
+        b->source.n_files = b->n_files;
+        b->source.get_file = get_base_file;
+        b->source.read = read_base_file;
+        b->source.user = b;
+        if (code == CODE_OK && lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK)
+            check_memory(NULL);
+    }
+    b->is_identified = code == CODE_OK;
+    return code;
+}
+
+/* 16 digits are enough to tell identities apart, by eye or by grep. */
+#define SHORT_IDENTITY 8
+
+/* name: of what wants the base; made_with: what that was called then, or NULL */
+static int fail_base(const char *name, const uint8_t *wanted, const char *made_with, const struct options *o)
+{
+    char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[512] = "";
+    size_t size = 0;
+    format_hex(text, wanted, SHORT_IDENTITY);
+    for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
+        format_hex(given, o->bases->list[i].identity, SHORT_IDENTITY);
+        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s is %s", i ? ", " : "; given: ", o->bases->list[i].name, given);
+    }
+    return fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? ", then called '" : "", made_with ? made_with : "",
+                made_with ? "'" : "", size ? list : "; name it with --base");
+}
+
+/* Snapshots first: only others must be read to know their identities. */
+static struct base *find_base(const uint8_t *wanted, const struct options *o, int *code)
+{
+    *code = CODE_OK;
+    for (int archives = 1; archives >= 0; archives--)
+        for (size_t i = 0; i < o->bases->n; i++) {
+            struct base *b = &o->bases->list[i];
+            *code = open_base(b, o);
+            if (*code == CODE_OK && b->is_archive == archives)
+                *code = identify_base(b, o);
+            if (*code != CODE_OK)
+                return NULL;
+            if (b->is_archive == archives && memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) == 0)
+                return b;
+        }
+    return NULL;
+}
+
+static int prepare_base(struct base *b, const struct options *o);
+
+/* What an open delta is to be read with; *base: NULL if it is none. */
+static int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
+{
+    struct base *b;
+    int code;
+    *base = NULL;
+    o->bases->code = CODE_OK;
+    if (a->chain_depth == 0)
+        return CODE_OK;
+    b = find_base(a->wanted, o, &code);
+    if (code == CODE_OK && !b) {
+        char *made_with = NULL;
+        if (a->fd >= 0 && !a->reader)
+            code = read_archive_index(a, NULL);
+        if (a->reader)
+            made_with = copy_metadata(a, BASE_KEY);
+        if (code == CODE_OK)
+            code = fail_base(a->name, a->wanted, made_with, o);
+        free(made_with);
+    }
+    if (code == CODE_OK)
+        code = prepare_base(b, o);
+    if (code == CODE_OK)
+        *base = &b->source;
+    return code;
+}
+
+static int prepare_base(struct base *b, const struct options *o)
+{
+    int code = identify_base(b, o);
+    if (code != CODE_OK || b->is_ready)
+        return code;
+    if (b->is_archive) {
+        const lmc_base *own;
+        if (b->is_visited)
+            return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
+        b->is_visited = 1;
+        code = find_base_of_archive(&b->archive, &own, o);
+        if (code == CODE_OK && own)
+            code = read_archive_index(&b->archive, own);
+        b->is_visited = 0;
+        b->source.n_files = lmc_count_files(b->archive.reader);
+        b->source.get_file = get_archive_file;
+        b->source.read = read_archive_file;
+        b->source.user = b;
+        b->source.chain_depth = b->archive.chain_depth;
+    }
+    b->is_ready = code == CODE_OK;
+    return code;
+}
+
+/* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
+static char *name_base(const struct base *b)
+{
+    size_t size = strlen(b->name), start;
+    char *name;
+    while (size > 1 && b->name[size - 1] == '/')
+        size--;
+    for (start = size; start > 0 && b->name[start - 1] != '/'; start--)
+        ;
+    name = copy_string(b->name + start, size - start);
+    if (*name && !is_dot(name))
+        return name;
+    free(name);
+    return NULL;
+}
+
+/* What a new snapshot is coded against; NULL: nothing. */
+static int choose_base(const lmc_base **base, const struct options *o)
+{
+    int code = o->bases->n ? prepare_base(&o->bases->list[0], o) : CODE_OK;
+    o->bases->code = CODE_OK;
+    *base = o->bases->n && code == CODE_OK ? &o->bases->list[0].source : NULL;
+    return code;
+}
+
+/* What the snapshot that begins at s is restored with; NULL: it is no delta. */
+static int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o)
+{
+    struct archive a;
+    int code = read_head(s, LMC_FILE_HEADER_SIZE);
+    *base = NULL;
+    if (code != CODE_OK)
+        return code;
+    memset(&a, 0, sizeof a);
+    a.fd = -1;
+    if (S_ISREG(s->st.st_mode)) /* then it can tell more */
+        code = open_archive_of_source(&a, s, o);
+    a.name = s->name;
+    if (s->head_size < LMC_FILE_HEADER_SIZE || lmc_read_header(s->head, a.wanted, &a.chain_depth) != LMC_OK)
+        a.chain_depth = 0; /* what is wrong is found again when it is restored */
+    if (code == CODE_OK)
+        code = find_base_of_archive(&a, base, o);
+    close_archive(&a);
+    return code;
+}
+
+/* -- the arguments -- */
+
+static void add_base(struct bases *bases, const char *name)
+{
+    struct base *b;
+    bases->list = (struct base *)resize(bases->list, bases->n + 1, sizeof *bases->list);
+    b = &bases->list[bases->n++];
+    memset(b, 0, sizeof *b);
+    b->name = name;
+    b->all = bases;
+    b->fd = -1;
+}
+
+static int check_bases(const struct options *o)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
+        code = check_base(&o->bases->list[i]);
+    return code;
+}
+
+static void free_bases(struct bases *bases)
+{
+    for (size_t i = 0; i < bases->n; i++) {
+        struct base *b = &bases->list[i];
+        forget_base_files(b);
+        free(b->files);
+        free(b->window);
+        if (b->fd >= 0)
+            close(b->fd);
+        if (b->is_archive)
+            close_archive(&b->archive);
+    }
+    free(bases->list);
+}
+
+/* Whether path is a base, holds one, or lies within one. */
+static int touches_base(const char *path, const struct options *o)
+{
+    struct stat st, other;
+    for (size_t i = 0; i < o->bases->n; i++) {
+        const char *name = o->bases->list[i].name;
+        if (stat(path, &st) == 0 && stat(name, &other) == 0 && (same_file(&st, &other) || lies_within(path, name) || lies_within(name, path)))
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether what is created in the directory becomes part of a base. */
+static int lies_within_base(const char *directory, const struct options *o)
+{
+    struct stat st, other;
+    for (size_t i = 0; i < o->bases->n; i++) {
+        const char *name = o->bases->list[i].name;
+        if (stat(directory, &st) == 0 && stat(name, &other) == 0 && (same_file(&st, &other) || lies_within(directory, name)))
+            return 1;
+    }
+    return 0;
+}
+
+#endif
