@@ -5382,6 +5382,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
             job->src = in + used;
             job->base = options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
+            job->own = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -5389,6 +5390,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->dst = out + (size_t)(at + job->skip - offset);
                 job->ahead.data = size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
                 job->ahead.size = job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
+                LMC__CHECK(options->prediction || !job->info.has_prediction, LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
                     (job->keep != job->info.size && job->info.size > temp_size))
                     return LMC_ERR_WORKSPACE;
