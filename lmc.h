@@ -3540,6 +3540,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
  *               until the block's end. Encoding keeps three for each nesting at most.
+ *   sample      to plan a delta: two lists of whole elements and one for each plane, all of the sample; of blocks not much larger than the
+ *               sample that is more than the planes take
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -3580,6 +3582,12 @@ typedef struct lmc__scratch {
     lmc__key_counts keys[256], merged;
 } lmc__scratch;
 
+/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
+ * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
+#define LMC__SAMPLE_RUN 64u
+#define LMC__SAMPLE_RUNS 128u
+#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
+
 /* Mask stack for a list of n at a nesting. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
@@ -3590,9 +3598,10 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 
 LMC_API size_t lmc_workspace_size(size_t n)
 {
+    const size_t planes = 10 * (n + LMC__MAX_CLASSES * LMC__PAD) + 2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1));
+    const size_t sample = 3 * 8 * (lmc__min(n, LMC__SAMPLE_SIZE) + LMC__PAD);
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
-           2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + (sample > planes ? sample : planes) + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -3969,12 +3978,6 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
 }
 
 /* -- 8.5 encoding blocks (spec 7) -- */
-
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
- * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
-#define LMC__SAMPLE_RUN 64u
-#define LMC__SAMPLE_RUNS 128u
-#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
 /* The element of n where the sample's run i starts: every fourth step, then the ones behind these, and so on; so every quarter is a
  * sample of the whole block, too. */
