@@ -4299,6 +4299,7 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract, sparse;
     uint64_t bits; /* that it takes, about */
+    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be smaller */
 } lmc__delta;
 
 /* Classes: more of them make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
@@ -4477,6 +4478,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     /* Else every plane says again which elements are zero; of two bytes, only few have a second one. */
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
     e->stack.top = top;
+    delta->worth = (size_t)((direct - direct / 8) / 8);
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
@@ -4649,15 +4651,15 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
     n = size / coding.width;
     if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict != LMC__DELTA) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict != LMC__DIRECT) {
-        const int rotate = coding.rotate;
+    if (verdict == LMC__DELTA) {
+        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
+        if (coding.prediction == 0) verdict = LMC__EITHER; /* the sample has promised too much */
+    }
+    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
+    if (verdict == LMC__EITHER) {
         const size_t direct_size = coding.payload_size;
         lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
-        if (coding.prediction == 0 && (verdict == LMC__DELTA || direct_size)) { /* it was not smaller: again what it has overwritten */
-            coding.rotate = rotate;
-            lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-        }
+        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
     }
     if (coding.payload_size) {
         const unsigned residual = coding.rotate ? 4u : 0u;
