@@ -4029,6 +4029,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
  *               until the block's end. Encoding keeps three for each nesting at most.
+ *   sample      to plan a delta: two lists of whole elements and one for each plane, all of the sample; of blocks not much larger than the
+ *               sample that is more than the planes take
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -4069,6 +4071,12 @@ typedef struct lmc__scratch {
     lmc__key_counts keys[256], merged;
 } lmc__scratch;
 
+/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
+ * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
+#define LMC__SAMPLE_RUN 64u
+#define LMC__SAMPLE_RUNS 128u
+#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
+
 /* Mask stack for a list of n at a nesting. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
@@ -4079,9 +4087,10 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 
 LMC_API size_t lmc_workspace_size(size_t n)
 {
+    const size_t planes = 10 * (n + LMC__MAX_CLASSES * LMC__PAD) + 2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1));
+    const size_t sample = 3 * 8 * (lmc__min(n, LMC__SAMPLE_SIZE) + LMC__PAD);
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
-           2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + (sample > planes ? sample : planes) + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -4459,12 +4468,6 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
 
 /* -- 8.5 encoding blocks (spec 7) -- */
 
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
- * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
-#define LMC__SAMPLE_RUN 64u
-#define LMC__SAMPLE_RUNS 128u
-#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
-
 /* The element of n where the sample's run i starts: every fourth step, then the ones behind these, and so on; so every quarter is a
  * sample of the whole block, too. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
@@ -4785,6 +4788,7 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract, sparse;
     uint64_t bits; /* that it takes, about */
+    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be smaller */
 } lmc__delta;
 
 /* Classes: more of them make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
@@ -4965,6 +4969,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     /* Else every plane says again which elements are zero; of two bytes, only few have a second one. */
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
     e->stack.top = top;
+    delta->worth = (size_t)((direct - direct / 8) / 8);
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
@@ -5140,15 +5145,15 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
     n = size / coding.width;
     if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict != LMC__DELTA) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict != LMC__DIRECT) {
-        const int rotate = coding.rotate;
+    if (verdict == LMC__DELTA) {
+        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
+        if (coding.prediction == 0) verdict = LMC__EITHER; /* the sample has promised too much */
+    }
+    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
+    if (verdict == LMC__EITHER) {
         const size_t direct_size = coding.payload_size;
         lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
-        if (coding.prediction == 0 && (verdict == LMC__DELTA || direct_size)) { /* it was not smaller: again what it has overwritten */
-            coding.rotate = rotate;
-            lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-        }
+        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
     }
     if (coding.payload_size) {
         const unsigned residual = coding.rotate ? 4u : 0u;
@@ -5876,6 +5881,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
             job->src = in + used;
             job->base = options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
+            job->own = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -5883,6 +5889,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->dst = out + (size_t)(at + job->skip - offset);
                 job->ahead.data = size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
                 job->ahead.size = job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
+                LMC__CHECK(options->prediction || !job->info.has_prediction, LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
                     (job->keep != job->info.size && job->info.size > temp_size))
                     return LMC_ERR_WORKSPACE;
