@@ -325,33 +325,38 @@ static const struct file_pair { const char *name, *file; int old, now, has_speed
     {"exp_avg_sq 1000-1001", "exp_avg_sq.f32", 1000, 1001, 0},
     {"exp_avg_sq 1000-1010", "exp_avg_sq.f32", 1000, 1010, 0}};
 
+enum { UNRELATED = 1000 };
+
 static const struct synthetic_pair { const char *name; unsigned per_mille; } synthetic_pairs[] = {
-    {"synthetic, 1 % changed", 10}, {"synthetic, 10 % changed", 100}};
+    {"synthetic, 1 % changed", 10}, {"synthetic, 10 % changed", 100}, {"unrelated base", UNRELATED}};
 
 enum { N_FILE_PAIRS = sizeof file_pairs / sizeof *file_pairs, N_PAIRS = N_FILE_PAIRS + sizeof synthetic_pairs / sizeof *synthetic_pairs };
 
-/* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in three of four of the others, and so on. */
+/* The first part bytes again and again, until there are size. */
+static void repeat(uint8_t *p, size_t part, size_t size)
+{
+    size_t at = part;
+    for (; at < size; at += lmc__min(part, size - at)) memcpy(p + at, p, lmc__min(part, size - at));
+}
+
+/* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in three of four of the others, and so on;
+ * UNRELATED: other weights. */
 static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
 {
     const size_t first = lmc__min(size, 64000000); /* weights are slow to make: these again and again, but changed anew */
     uint64_t state = per_mille;
     size_t i;
     t_fill(old, first, T_GAUSS, LMC_BF16, 1);
-    for (i = first; i < size; i += lmc__min(first, size - i)) memcpy(old + i, old, lmc__min(first, size - i));
-    for (i = 0; i + 2 <= size; i += 2) {
+    if (per_mille == UNRELATED) t_fill(now_, first, T_GAUSS, LMC_BF16, 2);
+    if (per_mille == UNRELATED) repeat(now_, first, size);
+    repeat(old, first, size);
+    for (i = 0; i + 2 <= size && per_mille != UNRELATED; i += 2) {
         const uint64_t r = t_random(&state);
         uint64_t steps = 0, more = r >> 32;
         if (r % 1000 < per_mille)
             for (steps = 1; (more & 3) == 0 && steps < 16; more >>= 2) steps++;
         lmc__store16(now_ + i, (uint16_t)(lmc__load16(old + i) + (r >> 31 & 1 ? steps : 0 - steps)));
     }
-}
-
-/* The pair, repeated until it has size bytes. */
-static void repeat(uint8_t *p, size_t part, size_t size)
-{
-    size_t at = part;
-    for (; at < size; at += lmc__min(part, size - at)) memcpy(p + at, p, lmc__min(part, size - at));
 }
 
 /* Reads or makes a pair into old and now, of room bytes each; 0 if that file is not there. */
@@ -381,7 +386,7 @@ static int get_pair(struct pair *pair, unsigned i, const char *series, size_t sy
         if (synthetic_size == 0) return 0;
         pair->dtype = LMC_BF16;
         pair->name = s->name;
-        pair->has_speed = 1;
+        pair->has_speed = s->per_mille != UNRELATED;
         pair->size = synthetic_size;
         if (only == NULL || strstr(s->name, only) != NULL) make_synthetic(old, now_, synthetic_size, s->per_mille);
     }
