@@ -25,12 +25,16 @@ build/lmc: examples/lmc.c $(wildcard examples/*.h) lmc.h
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
-build/bench: bench/bench.c tests/t_data.h lmc.h
+build/bench: bench/bench.c bench/measure.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
+build/delta: bench/delta.c bench/measure.h bench/front.h tests/t_data.h lmc.h
+	@mkdir -p build
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
+
 # Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked into a shared object only if bound there.
-build/peers.so: bench/peers.c tests/t_data.h lmc.h
+build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic -l:libzstd.a -llz4 -lm
 
@@ -65,6 +69,7 @@ test-long:
 bench:
 	tests/install bench
 	$(MAKE) build/lmc build/bench
+	$(MAKE) build/delta || echo "no libzstd: deltas are left out"
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 

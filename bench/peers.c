@@ -11,6 +11,7 @@
 #include "../lmc.h"
 
 #include "../tests/t_data.h"
+#include "front.h"
 
 /* Declared in zstd's lib/common/huf.h since 1.5.4, the first that has the flags. */
 #if ZSTD_VERSION_NUMBER < 10504
@@ -32,34 +33,6 @@ static struct scratch {
 
 static ZSTD_CCtx *cctx;
 static ZSTD_DCtx *dctx;
-
-/* LMC's split and join of the fastest usual tier, whatever tier is limited later. */
-static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-#if LMC__X86
-    if (lmc__cpu_has(LMC_TIER_AVX2)) {
-        lmc__split_avx2(planes, src, n, width, rotate);
-        return;
-    }
-#elif LMC__NEON
-    lmc__split_neon(planes, src, n, width, rotate);
-    return;
-#endif
-    lmc__split_scalar(planes, src, n, width, rotate);
-}
-static void front_join(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
-#if LMC__X86
-    if (lmc__cpu_has(LMC_TIER_AVX2)) {
-        lmc__join_avx2(dst, planes, n, width, rotate);
-        return;
-    }
-#elif LMC__NEON
-    lmc__join_neon(dst, planes, n, width, rotate);
-    return;
-#endif
-    lmc__join_scalar(dst, planes, n, width, rotate);
-}
 
 /* One plane: returns the coded size, 0 if it does not shrink. level as libraries have it. */
 typedef size_t (*plane_encoder)(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level);

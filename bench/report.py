@@ -114,6 +114,50 @@ def judge_threads(bench):
                   "%.2f x one, %.2f x memcpy" % (gain, share), gain >= 1.8 or share >= 0.9)
 
 
+def judge_delta(rows):
+    """Shares of the bound by how much changed; speeds of the default level."""
+    sizes = [row for row in find(rows, part="sizes") if not row["data"].startswith(("exp_avg", "unrelated"))]
+    if not rows:
+        judge("deltas", "", "", None)
+    for row in sizes:
+        wanted = (95, 97) if row["changed"] > 0.5 else (92, 95) if row["changed"] > 0.05 else (82, 88)
+        for level, share in zip(("default", "max"), (100 / 1.01, 100 / 1.01) if row["dtype"] == "F32" else wanted):
+            measured = 100 * row["bound"] / row[level]
+            judge("delta %s, %s, size" % (row["data"], level), "&ge; %.0f %% of the bound" % share, "%.1f %%" % measured, measured >= share)
+    for level, direct in (("default", "direct"), ("max", "direct_max")) if rows else ():
+        worst = max(find(rows, part="sizes"), key=lambda row: row[level] / row[direct])
+        judge("deltas, %s, never larger than without base: worst of all pairs, %s" % (level, worst["data"]), "&le; 1 x",
+              "%.4f" % (worst[level] / worst[direct]), worst[level] <= worst[direct])
+    for row in find(rows, part="speed", level="default"):
+        wanted = (0.28, 0.40) if row["changed"] < 0.2 else (0.20, 0.40) if row["dtype"] == "F32" else (0.20, 0.33)
+        peer = find(rows, part="speed", data=row["data"], coder="xor, planes, zstd -1")[0]
+        for verb, key, share in zip(("compress", "decompress"), ("encode_gb_s", "decode_gb_s"), wanted):
+            speed, times = row[key] / row["memcpy_gb_s"], row[key] / peer[key]
+            if row["tier"] == BEST:
+                judge("delta %s, %s, %s" % (row["data"], BEST, verb), "&ge; %.2f x memcpy, &ge; 4 x xor, planes, zstd -1" % share,
+                      "%.3f x memcpy, %.1f x" % (speed, times), speed >= share and times >= 4)
+            elif row["tier"] == "avx2":
+                judge("delta %s, avx2, %s" % (row["data"], verb), "&ge; %.3f x memcpy" % (0.4 * share), "%.3f" % speed, speed >= 0.4 * share)
+
+
+def judge_checkpoint(rows):
+    """Targets: what a prototype reached on all tensors of that network."""
+    targets = {"1000-1001": 1.74, "1000-1010": 1.56}
+    try:
+        with open(build("checkpoint.tsv")) as file:
+            measured = [[int(field) for field in line.split()] for line in file]
+    except FileNotFoundError:
+        measured = []
+    if not measured:
+        judge("whole checkpoint as a delta", "", "", None)
+    for old, new, size, _, delta in measured:
+        pair = "%d-%d" % (old, new)
+        peers = [find(rows, part="sizes", data="%s %s" % (name, pair)) for name in ("bf16", "master", "exp_avg", "exp_avg_sq")]
+        others = "" if [] in peers else " (xor, planes, zstd -1: %.2f)" % (size / sum(peer[0]["xor_zstd"] for peer in peers))
+        judge("whole checkpoint %s by the command" % pair, "&ge; %.2f x smaller" % targets[pair], "%.2f%s" % (size / delta, others),
+              round(size / delta, 2) >= targets[pair])
+
+
 def judge_command(command):
     most = max((row["threads"] for row in command), default=0)
     rows = find(command, place="tmpfs", tool="lmc", threads=most)
@@ -142,6 +186,8 @@ def main_criteria(quick):
             judge_peers(peers, data, compress, decompress)
     judge_max(bench)
     judge_threads(bench)
+    judge_delta(load("delta.json"))
+    judge_checkpoint(load("delta.json"))
     judge_command(load_command())
     if quick:
         print("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
