@@ -320,7 +320,8 @@ typedef struct lmc_memory {
 typedef struct lmc_base {
     size_t n_files;
     const lmc_file *(*get_file)(void *user, size_t file_number); /* valid as long as the base is in use */
-    int (*read)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
+    /* all of it; or LMC_ERR_READ, or what is wrong with the base: whoever asked gets that */
+    enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
     void *user;
     uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
@@ -342,7 +343,7 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     enum lmc_level level;
     const lmc_base *base;           /* or NULL; must outlive the writer */
     /* for twins, or NULL: reads what was written earlier, from where the caller has it. With it, restoring wants a read_back, too. */
-    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
     void *read_back_user;
 } lmc_writer_options;
 
@@ -389,7 +390,7 @@ typedef struct lmc_restore_options { /* all zero: defaults */
     int (*write)(void *user, const void *data, size_t size); /* the file's next bytes, already checked block by block */
     int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
     const lmc_base *base;          /* what a delta is restored with, or NULL; must outlive the call */
-    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* what write() got; or NULL */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* what write() got; or NULL */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
@@ -4029,8 +4030,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
  *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
  *               until the block's end. Encoding keeps three for each nesting at most.
- *   sample      to plan a delta: two lists of whole elements and one for each plane, all of the sample; of blocks not much larger than the
- *               sample that is more than the planes take
+ *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the same place, before
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -4087,10 +4087,9 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 
 LMC_API size_t lmc_workspace_size(size_t n)
 {
-    const size_t planes = 10 * (n + LMC__MAX_CLASSES * LMC__PAD) + 2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1));
-    const size_t sample = 3 * 8 * (lmc__min(n, LMC__SAMPLE_SIZE) + LMC__PAD);
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + (sample > planes ? sample : planes) + lmc__mask_stack_size(n, 0);
+    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
+           2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
@@ -6733,7 +6732,7 @@ typedef struct lmc__origin {
     const lmc_base *base;      /* or NULL */
     lmc__buffer items;         /* of the base, in order: lmc__item */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
-    int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
     void *user;
     lmc__buffer runs;          /* lmc__run, all so far, without segments: what can be read back */
     lmc__buffer wide;          /* of a conversion */
@@ -6917,12 +6916,12 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else if (run->prediction == LMC__PREDICT_BASE) {
             const lmc__item *item = lmc__get_item(o, number - 1);
             const uint64_t start = item->tensor ? item->tensor->offset : 0;
-            if (o->base->read(o->base->user, item->file_number, start + from + at, dst, part) != 0) return LMC_ERR_READ;
+            LMC__TRY(o->base->read(o->base->user, item->file_number, start + from + at, dst, part));
         } else if (!run->conversion) {
-            if (o->read_back(o->user, number - 1, from + at, dst, part) != 0) return LMC_ERR_READ;
+            LMC__TRY(o->read_back(o->user, number - 1, from + at, dst, part));
         } else { /* blocks and segments have whole elements */
             LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
-            if (o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part) != 0) return LMC_ERR_READ;
+            LMC__TRY(o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part));
             lmc_convert(dst, o->wide.data, part / 2, (enum lmc_conversion)run->conversion);
         }
         dst += part;
@@ -8037,6 +8036,7 @@ struct lmc_reader {
     uint64_t total;             /* bytes of all files */
     uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
+    int is_sequential;
     lmc__origin origin;
     lmc__buffer base[2];        /* predictions of the blocks at hand: by another snapshot, by this one (which may need the first) */
 };
@@ -8096,6 +8096,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
         LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
         LMC__TRY(lmc__add_run(&r->origin, &run.run));
         if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
@@ -8155,6 +8156,7 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__TRY(lmc__check_header(header, k));
     memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + 64);
+    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
     if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -8187,9 +8189,9 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
 }
 
 /* lmc_base's read, and what a reader's origin reads back: a reader's own file. */
-static int lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
 {
-    return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size) != LMC_OK;
+    return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number) { return lmc_get_file((const lmc_reader *)user, file_number); }

@@ -155,7 +155,7 @@ static const lmc_file *get_base_file(void *user, size_t number)
     return &((struct base *)user)->files[number].file;
 }
 
-static int read_base_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct base *b = (struct base *)user;
     const struct base_file *f = &b->files[number];
@@ -172,12 +172,12 @@ static int read_base_file(void *user, size_t number, uint64_t offset, void *dst,
             b->all->code = fail(CODE_BASE, f->full, "was changed meanwhile, and is the base; try again when nobody writes to it");
     }
     if (b->all->code != CODE_OK)
-        return 1;
+        return LMC_ERR_READ;
     error = read_at(b->fd, offset, dst, size);
     if (error)
         b->all->code = error > 0 ? fail_errno(f->full, error, "cannot read it")
                                  : fail(CODE_BASE, f->full, "shrank meanwhile, and is the base; try again when nobody writes to it");
-    return error != 0;
+    return error ? LMC_ERR_READ : LMC_OK;
 }
 
 /* That what was read is what was identified. */
@@ -213,7 +213,7 @@ static int fill_window(struct base *b, size_t number, uint64_t offset)
     return fail_archive(&b->archive, status);
 }
 
-static int read_archive_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct base *b = (struct base *)user;
     while (size) {
@@ -221,7 +221,7 @@ static int read_archive_file(void *user, size_t number, uint64_t offset, void *d
         if (b->window_file != number || offset < b->window_at || offset - b->window_at >= b->window_size) {
             b->all->code = fill_window(b, number, offset);
             if (b->all->code != CODE_OK)
-                return 1;
+                return LMC_ERR_READ;
         }
         part = b->window_size - (size_t)(offset - b->window_at);
         part = part < size ? part : size;
@@ -230,7 +230,7 @@ static int read_archive_file(void *user, size_t number, uint64_t offset, void *d
         offset += part;
         size -= part;
     }
-    return 0;
+    return LMC_OK;
 }
 
 /* -- finding the right one -- */

@@ -154,13 +154,13 @@ static const lmc_file *get_plain_file(void *user, size_t number)
     return &((t_base *)user)->file;
 }
 
-static int read_plain_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     const t_base *b = (const t_base *)user;
     (void)number;
-    if (offset > b->memory.size || size > b->memory.size - offset) return 1;
+    if (offset > b->memory.size || size > b->memory.size - offset) return LMC_ERR_READ;
     memcpy(dst, b->memory.data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
 static int open_base(t_base *b);
@@ -215,12 +215,12 @@ static int open_base(t_base *b)
 }
 
 /* As far as the files written are known to be right: from memory. */
-static int read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     const t_seen *seen = (const t_seen *)user;
-    if (number >= MAX_FILES || offset > seen->written[number].size || size > seen->written[number].size - offset) return 1;
+    if (number >= MAX_FILES || offset > seen->written[number].size || size > seen->written[number].size - offset) return LMC_ERR_READ;
     memcpy(dst, seen->written[number].data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
 static void one(const char *path)
