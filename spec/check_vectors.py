@@ -6,7 +6,7 @@ Usage: check_vectors.py                               the reference decoder, as 
 
 {base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
-with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (MISSING_BASE, WRONG_BASE) as the status says, and leave nothing in the
+with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (BASE_MISSING, BASE_WRONG) as the status says, and leave nothing in the
 directory of {out}. Modes and times are checked of the module only. Exit code 0 if all passed. SPDX-License-Identifier: MIT
 """
 import hashlib

@@ -7,7 +7,7 @@ FILE.lmc may be - (standard input), OUT may be - (standard output; one regular f
 BASE, for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right identity is
 taken, and again for a base that is a delta itself. It is held in memory.
 
-Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 MISSING_BASE or WRONG_BASE. After an error nothing
+Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
 is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
 """
 import functools
@@ -446,7 +446,7 @@ def read_block(source, run, number, size, run_prediction, predicted):
     if prediction == 0:
         require(base_crc == 0, "Base_CRC without prediction")
     else:
-        require(base_crc == crc32c(base), "prediction of a block", "WRONG_BASE" if run_prediction == BASE else "CORRUPT")
+        require(base_crc == crc32c(base), "prediction of a block", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
     data = source.read(payload_size)
     if layout == PLANES:
         payload = Cursor(data, "payload")
@@ -737,8 +737,8 @@ def identify_snapshot(snapshot):
 
 def find_base(identity, paths):
     """The bytes of each item of the snapshot of that identity, which should be among those at paths."""
-    require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "MISSING_BASE")
-    error = LmcError("WRONG_BASE", "the snapshot %s is needed as base, not what was given" % identity.hex())
+    require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "BASE_MISSING")
+    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given" % identity.hex())
     for path in paths:
         try:
             if not is_lmc(path):
@@ -888,7 +888,7 @@ def decode(data, bases=()):
 
 # ---- As a command ----
 
-EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "MISSING_BASE": 4, "WRONG_BASE": 4}       # others: 3
+EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}       # others: 3
 
 
 class Restore:

@@ -1355,7 +1355,7 @@ def invalid_vectors(v):
         bad("flags_bit_%d" % bit, "4", "Flags: reserved bit %d" % bit, "UNSUPPORTED", {"header.Flags": 1 | 1 << bit})
     bad("base_without_depth", "4", "Base_Identity is not zero, Chain_Depth is", "CORRUPT", {"header.Base_Identity": bytes(31) + b"\1"})
     bad("depth_without_base", "4", "Chain_Depth is not zero, Base_Identity is", "CORRUPT", {"header.Chain_Depth": 1})
-    bad("base_missing", "4", "the file has a base, and none is given", "MISSING_BASE",
+    bad("base_missing", "4", "the file has a base, and none is given", "BASE_MISSING",
         {"header.Base_Identity": bytes(31) + b"\1", "header.Chain_Depth": 1})
     bad("header_reserved", "4", "reserved field", "UNSUPPORTED", {"header.Reserved": 1 << 63})
     # 5
@@ -1690,26 +1690,26 @@ def invalid_deltas(v, pool, chains, link):
     path = lambda name, data: [v.base("bases/" + name, data)]
     good = delta(plain)
     bit = flip_bit(old, 150, 3)
-    v.invalid("base_missing_delta", "4", "a delta, and no base", "MISSING_BASE", good, [])
-    v.invalid("base_wrong", "4", "the base is another file", "WRONG_BASE", good, pool.paths)
-    v.invalid("base_wrong_several", "4", "none of the bases is right", "WRONG_BASE", good,
+    v.invalid("base_missing_delta", "4", "a delta, and no base", "BASE_MISSING", good, [])
+    v.invalid("base_wrong", "4", "the base is another file", "BASE_WRONG", good, pool.paths)
+    v.invalid("base_wrong_several", "4", "none of the bases is right", "BASE_WRONG", good,
               pool.paths + ["valid/chain_1.bin", "valid/example_stored.lmc"])
-    v.invalid("base_wrong_next", "4", "the base is the snapshot itself, as it should become", "WRONG_BASE", link(1, 0), ["valid/chain_1.bin"])
-    v.invalid("base_wrong_bit", "4", "one bit of the base has changed", "WRONG_BASE", good, path("wrong_bit.bin", bit))
-    v.invalid("base_wrong_bit_lmc", "4", "one bit of the base has changed before it was packed", "WRONG_BASE", good,
+    v.invalid("base_wrong_next", "4", "the base is the snapshot itself, as it should become", "BASE_WRONG", link(1, 0), ["valid/chain_1.bin"])
+    v.invalid("base_wrong_bit", "4", "one bit of the base has changed", "BASE_WRONG", good, path("wrong_bit.bin", bit))
+    v.invalid("base_wrong_bit_lmc", "4", "one bit of the base has changed before it was packed", "BASE_WRONG", good,
               path("wrong_bit.lmc", one(stored(bit, 2)).out))
-    v.invalid("base_wrong_short", "4", "the base lacks its last byte", "WRONG_BASE", good, path("wrong_short.bin", old[:-1]))
-    v.invalid("base_wrong_long", "4", "the base has a byte more", "WRONG_BASE", good, path("wrong_long.bin", old + b"\0"))
+    v.invalid("base_wrong_short", "4", "the base lacks its last byte", "BASE_WRONG", good, path("wrong_short.bin", old[:-1]))
+    v.invalid("base_wrong_long", "4", "the base has a byte more", "BASE_WRONG", good, path("wrong_long.bin", old + b"\0"))
     named = build([Src(b"name", old), Run([stored(old)])])
-    v.invalid("base_wrong_name", "4", "the base has another name", "WRONG_BASE", good, path("wrong_name.lmc", named.out))
+    v.invalid("base_wrong_name", "4", "the base has another name", "BASE_WRONG", good, path("wrong_name.lmc", named.out))
     whole = Src(data=old, tensors=[T(b"", b"BF16", (150,), 0, 300)])
     typed = build([whole, Run([stored(old)])])
-    v.invalid("base_wrong_dtype", "4", "the base is a tensor of another dtype", "WRONG_BASE", good, path("wrong_dtype.lmc", typed.out))
+    v.invalid("base_wrong_dtype", "4", "the base is a tensor of another dtype", "BASE_WRONG", good, path("wrong_dtype.lmc", typed.out))
     damaged = flip_bit(bytes(one(stored(old, 2)).out), 300, 2)
-    v.invalid("base_damaged", "4", "the base is a damaged LMC file", ["CHECKSUM", "CORRUPT", "WRONG_BASE"], good, path("damaged.lmc", damaged))
-    v.invalid("chain_missing", "4", "the base is a delta, whose base is missing", ["MISSING_BASE", "WRONG_BASE"], link(2, 1), ["valid/chain_1.lmc"])
-    v.invalid("chain_gap", "4", "the base is missing, the base of the base is there", "WRONG_BASE", link(2, 1), ["valid/chain_0.lmc"])
-    v.invalid("chain_wrong", "4", "the base is a delta, whose base is another file", "WRONG_BASE", link(2, 1),
+    v.invalid("base_damaged", "4", "the base is a damaged LMC file", ["CHECKSUM", "CORRUPT", "BASE_WRONG"], good, path("damaged.lmc", damaged))
+    v.invalid("chain_missing", "4", "the base is a delta, whose base is missing", ["BASE_MISSING", "BASE_WRONG"], link(2, 1), ["valid/chain_1.lmc"])
+    v.invalid("chain_gap", "4", "the base is missing, the base of the base is there", "BASE_WRONG", link(2, 1), ["valid/chain_0.lmc"])
+    v.invalid("chain_wrong", "4", "the base is a delta, whose base is another file", "BASE_WRONG", link(2, 1),
               ["valid/chain_1.lmc", "bases/wrong_bit.bin"])
     # 5.2: runs
     zeros = predicted(bytes(40), bytes(40), 2)
@@ -1777,7 +1777,7 @@ def invalid_deltas(v, pool, chains, link):
                 *master(), Src(b"b", half), Run([stored(half)], [(1, 0, 1, 0, 0), (1, 1, 38, 1, 0), (1, 39, 1, 0, 0)], 14, 2, conversion))
     bad_own("base_crc", "Base_CRC in a run of Prediction 2", *first(), Src(b"b", a), copy(), patch={"block1.0.Base_CRC": 1}, section="7")
     # 7: blocks
-    bad("block_base_crc", "7", "Base_CRC, though the base is right", "WRONG_BASE", plain, Base_CRC=1)
+    bad("block_base_crc", "7", "Base_CRC, though the base is right", "BASE_WRONG", plain, Base_CRC=1)
     bad("block_base_crc_zero_in_run_1", "7", "Base_CRC of a block of Prediction 0", "CORRUPT", stored(new), Base_CRC=1)
     v.invalid("block_base_crc_zero", "7", "Base_CRC of a block of Prediction 0 in a run of Prediction 0", "CORRUPT",
               one(stored(b"text"), patch={"block0.0.Base_CRC": 1}))
