@@ -3759,7 +3759,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so far ahead: they lie where no hardware expects them. */
+/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -3779,24 +3779,29 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src, unsigned width)
+{
+    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
+    const size_t size = LMC__SAMPLE_RUN * width;
+    size_t line;
+    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+}
+
 /* Quarters [first, last) of the sample. Returns the number of elements. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
                                int rotate)
 {
     const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    const size_t size = LMC__SAMPLE_RUN * width;
     uint32_t i;
     unsigned p;
     if (sample->n == sample->n_block) {
         if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
         return first == 0 ? sample->n : 0;
     }
+    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
     for (i = from; i < to; i++) {
         lmc__planes rows;
-        size_t line;
-        if (i + LMC__SAMPLE_AHEAD < to)
-            for (line = 0; line <= size; line += LMC__LINE)
-                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_block) * width + lmc__min(line, size - 1));
+        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
         k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width, rotate);
     }
