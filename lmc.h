@@ -2659,6 +2659,16 @@ static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *ro
 }
 #endif
 #if LMC__X86
+/* Bytes from `data` on that are next read or written one after the other; i, of these, must not pass over multiples of a page. The first
+ * access to a page waits until its address is translated, and other stores and prefetches with it. A prefetch to the first cache gets that
+ * done before, one to the second does not (Zen 4; decoding bf16 took 1.4 times as long). It is no access: where the data ends before, it
+ * does no harm. */
+#define LMC__PAGE 4096u
+LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
+{
+    if (i % LMC__PAGE == 0) __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
+}
+
 static void lmc__split_strips_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
 {
     (void)lmc__split_strips(planes, root, src, n, width, rotate, lmc__no_crc, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
@@ -2757,6 +2767,8 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
         right = root->right;
     }
     for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
         LMC__UNROLL for (p = 0; p < width; p++) {
             LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
@@ -2936,8 +2948,10 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
         from = to;
         to = buffer[i / strip & 1];
         for (j = 0; j < strip; j += 32) {
-            /* what is read next is no longer than what is written, and compressed data ends sooner */
-            LMC__UNROLL for (p = 0; p < width; p += 2) LMC__PREFETCH(ahead.data + lmc__min((i - strip + j) * width + 32 * p, ahead.size));
+            const size_t at = (i - strip + j) * width; /* what is read next is no longer than what is written, and compressed data ends sooner */
+            lmc__touch_ahead(dst, at);
+            if (at < ahead.size) lmc__touch_ahead(ahead.data, at);
+            LMC__UNROLL for (p = 0; p < width; p += 2) LMC__PREFETCH(ahead.data + lmc__min(at + 32 * p, ahead.size));
             LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + j * width / 4, p);
             if (merges) {
                 const uint32_t m = lmc__load32(mask + (i + j) / 8);
@@ -3012,7 +3026,11 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
         r = _mm512_set1_epi8((char)root->right.value);
     }
     for (i = 0; i + 64 <= n; i += 64) {
-        for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
+        lmc__touch_ahead(dst, i * width);
+        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size); line += 64) {
+            lmc__touch_ahead(ahead.data, line);
+            LMC__PREFETCH(ahead.data + line);
+        }
         LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
         if (merges) {
             const uint64_t m = lmc__load64(mask + i / 8);
@@ -4477,7 +4495,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so far ahead: they lie where no hardware expects them. */
+/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -4497,24 +4515,29 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src, unsigned width)
+{
+    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
+    const size_t size = LMC__SAMPLE_RUN * width;
+    size_t line;
+    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+}
+
 /* Quarters [first, last) of the sample. Returns the number of elements. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
                                int rotate)
 {
     const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    const size_t size = LMC__SAMPLE_RUN * width;
     uint32_t i;
     unsigned p;
     if (sample->n == sample->n_block) {
         if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
         return first == 0 ? sample->n : 0;
     }
+    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
     for (i = from; i < to; i++) {
         lmc__planes rows;
-        size_t line;
-        if (i + LMC__SAMPLE_AHEAD < to)
-            for (line = 0; line <= size; line += LMC__LINE)
-                LMC__PREFETCH(src + lmc__sample_place(i + LMC__SAMPLE_AHEAD, sample->n_block) * width + lmc__min(line, size - 1));
+        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
         k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width, rotate);
     }
