@@ -4145,6 +4145,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
+    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64]; /* most counts of a sample: between no entries */
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
