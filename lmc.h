@@ -3175,6 +3175,73 @@ static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const
     return lmc__crc32c_scalar(0, base, n * width);
 }
 
+#if LMC__NEON
+/* The keys of 16 elements. */
+LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
+{
+    uint8x16_t v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++)
+        v[p] = width == 2 ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
+             : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
+             : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
+    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    return lmc__even_neon(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
+LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
+    highest[c] = vdupq_n_u8(255);
+}
+
+LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+                                              const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_neon(highest, grouping);
+    while (i + 16 <= n) {
+        const size_t end = i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
+        uint8x16_t sum[LMC__MAX_CLASSES];
+        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
+        for (; i < end; i += 16) {
+            uint8x16_t keys;
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_neon(base + i * width + 16 * p);
+            keys = lmc__keys_neon(b, width);
+            for (c = 0; c + 1 < n_classes; c++) sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+        }
+        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+    }
+    up_to[n_classes - 1] = i;
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+{
+#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+}
+static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    lmc__count_only_neon(counts, base, n, width, grouping);
+    return lmc__crc32c_neon(0, base, n * width);
+}
+static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    lmc__count_only_neon(counts, base, n, width, grouping);
+    return lmc__crc32c_scalar(0, base, n * width);
+}
+#endif
+
 #if LMC__X86
 /* The keys of 32 elements. */
 LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
@@ -3351,7 +3418,7 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
     return lmc__crc32c_scalar(0, src, n * width);
 }
 
-#if LMC__X86
+#if LMC__X86 || LMC__NEON
 /* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own operators on vectors. */
 #define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector) \
     inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract) \
@@ -3366,7 +3433,119 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
         const vector t = lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width); \
         return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b; \
     }
+#endif
 
+#if LMC__NEON
+LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
+{
+    return width == 1 ? vdupq_n_u8(0x80) : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
+         : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u)) : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
+}
+/* All bits of the elements whose sign bit is set. */
+LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
+{
+    return width == 1 ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
+         : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
+         : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
+         : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
+}
+LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vaddq_u8(a, b)
+         : width == 2 ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+         : width == 4 ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+         : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vsubq_u8(a, b)
+         : width == 2 ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+         : width == 4 ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+         : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+
+/* 64 elements in each step; a class's ones are packed by 8, as in lmc__partition64_neon. */
+LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                      const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__classes rest;
+    unsigned p, c, j;
+    lmc__set_highest_neon(highest, grouping);
+    for (i = 0; i + 64 <= n; i += 64) {
+        uint8x16_t keys[4], before[4], planes[8][8]; /* planes: their elements from number 8 j on, in the lower half */
+        LMC__UNROLL for (j = 0; j < 4; j++) {
+            uint8x16_t v[8], b[8];
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                const size_t at = (i + 16 * j) * width + 16 * p;
+                b[p] = lmc__load_neon(base + at);
+                v[p] = lmc__residual_neon(lmc__load_neon(src + at), b[p], width, subtract);
+            }
+            keys[j] = lmc__keys_neon(b, width);
+            before[j] = vdupq_n_u8(0);
+            if (width >= 2) lmc__split_step_neon(v, width, 1);
+            if (width >= 4) lmc__split_step_neon(v, width, 2);
+            if (width >= 8) lmc__split_step_neon(v, width, 4);
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
+                planes[p][2 * j] = v[p];
+                planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
+            }
+        }
+        for (c = 0; c < n_classes; c++) {
+            uint8x16_t one[4];
+            uint8x8_t m8, counts;
+            uint64_t m, ones;
+            LMC__UNROLL for (j = 0; j < 4; j++) {
+                const uint8x16_t up_to = vcleq_u8(keys[j], highest[c]);
+                one[j] = vbicq_u8(up_to, before[j]);
+                before[j] = up_to;
+            }
+            m8 = lmc__collect_neon(one[0], one[1], one[2], one[3]);
+            counts = vcnt_u8(m8);
+            m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
+            ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8; /* byte j: of bytes 0 .. j of m */
+            LMC__UNROLL for (j = 0; j < 8; j++) {
+                const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
+                const uint8x8_t places = vget_high_u8(vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    if (p + 1 == width || p >= first) vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
+            }
+            next[c] += (size_t)(ones >> 56);
+        }
+    }
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
+}
+
+static void lmc__group_only_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                 const lmc__grouping *grouping)
+{
+#define LMC__CALL(w, s) lmc__group_body_neon(classes, src, base, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+}
+static uint32_t lmc__group_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                const lmc__grouping *grouping)
+{
+    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
+    return lmc__crc32c_neon(0, src, n * width);
+}
+static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+                                     const lmc__grouping *grouping)
+{
+    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
+    return lmc__crc32c_scalar(0, src, n * width);
+}
+#endif
+
+#if LMC__X86
 LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
 {
     return width == 1 ? _mm256_set1_epi8((char)0x80) : width == 2 ? _mm256_set1_epi16((short)0x8000)
@@ -3583,6 +3762,92 @@ static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc
     return lmc__crc32c_scalar(0, dst, n * width);
 }
 
+#if LMC__NEON
+/* 16 elements: each class's bytes are shuffled to their places, the same in all planes. An element's place is the number of those of its
+ * class before it, which sums within 2, 4, 8 and 16 bytes give. */
+LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                        const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8x16_t zero = vdupq_n_u8(0);
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    int any_list[LMC__MAX_CLASSES] = {0};
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
+    const uint8_t *natural[8];
+    unsigned p, c;
+    lmc__set_highest_neon(highest, grouping);
+    for (p = 0; p < first; p++) {
+        natural[p] = from.side[0][p].list;
+        for (c = 0; c < n_classes; c++) {
+            from.side[c][p].list = NULL;
+            from.side[c][p].value = 0;
+        }
+    }
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++) any_list[c] |= from.side[c][p].list != NULL;
+    for (i = 0; i + 16 <= n; i += 16) {
+        uint8x16_t keys, before = zero;
+        LMC__UNROLL for (p = 0; p < width; p++) {
+            b[p] = lmc__load_neon(base + i * width + 16 * p);
+            v[p] = zero;
+        }
+        keys = lmc__keys_neon(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
+            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
+            before = up_to;
+            if (any_list[c]) {
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
+                places = vmvnq_u8(vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
+            }
+            LMC__UNROLL for (p = 0; p < width; p++) {
+                const lmc__side *const side = &from.side[c][p];
+                if (side->list) v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
+                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
+            }
+            if (any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
+        }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++)
+            if (p < first) v[p] = lmc__load_neon(natural[p] + i);
+        if (width >= 8) lmc__join_step_neon(v, width, 4);
+        if (width >= 4) lmc__join_step_neon(v, width, 2);
+        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, lmc__restore_neon(v[p], b[p], width, subtract));
+    }
+    rest = *sides;
+    for (c = 0; c < n_classes; c++)
+        for (p = 0; p < width; p++)
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
+}
+
+static void lmc__ungroup_only_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                   const lmc__grouping *grouping)
+{
+#define LMC__CALL(w, s) lmc__ungroup_body_neon(dst, base, sides, n, w, s, grouping)
+    LMC__FOR_RESIDUAL(LMC__CALL)
+#undef LMC__CALL
+}
+static uint32_t lmc__ungroup_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                  const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    (void)ahead;
+    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
+    return lmc__crc32c_neon(0, dst, n * width);
+}
+static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                                       const lmc__grouping *grouping, lmc__ahead ahead)
+{
+    (void)ahead;
+    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
+    return lmc__crc32c_scalar(0, dst, n * width);
+}
+#endif
+
 #if LMC__X86
 /* 32 elements: each class's bytes are shuffled to their places, the same in all planes, as in lmc__merge_step_avx2. */
 LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
@@ -3760,14 +4025,14 @@ static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions 
     lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon
 };
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
     lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only
 };
 #endif
 #if LMC__SIMDE
