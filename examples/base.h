@@ -36,8 +36,7 @@ struct base {
     uint64_t window_at;
     struct base_file *files; /* otherwise */
     size_t n_files, room;
-    int fd;                /* of one of them; -1 */
-    size_t fd_file;
+    struct opened opened;  /* one of them */
 };
 
 /* -- tensors -- */
@@ -91,6 +90,7 @@ static struct base_file *add_base_file(struct base *b, const char *path, const c
 
 static void forget_base_files(struct base *b)
 {
+    close_opened(&b->opened);
     for (size_t i = 0; i < b->n_files; i++) {
         free(b->files[i].path);
         free(b->files[i].full);
@@ -118,7 +118,7 @@ static int identify_base_file(struct base_file *f, struct source *s, const struc
     if (s->error)
         return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_TRUNCATED || (status == LMC_OK && (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))))
-        return fail(CODE_ERROR, s->name, "was changed while it was being read; try again when nobody writes to it");
+        return fail_changed(s->name);
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
@@ -158,26 +158,8 @@ static const lmc_file *get_base_file(void *user, size_t number)
 static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct base *b = (struct base *)user;
-    const struct base_file *f = &b->files[number];
-    struct stat st;
-    int error;
-    if (b->fd < 0 || b->fd_file != number) {
-        if (b->fd >= 0)
-            close(b->fd);
-        b->fd = open(f->full, O_RDONLY | O_CLOEXEC);
-        b->fd_file = number;
-        if (b->fd < 0)
-            b->all->code = fail_errno(f->full, errno, "cannot open it");
-        else if (fstat(b->fd, &st) != 0 || !same_state(&st, &f->st))
-            b->all->code = fail(CODE_BASE, f->full, "was changed meanwhile, and is the base; try again when nobody writes to it");
-    }
-    if (b->all->code != CODE_OK)
-        return LMC_ERR_READ;
-    error = read_at(b->fd, offset, dst, size);
-    if (error)
-        b->all->code = error > 0 ? fail_errno(f->full, error, "cannot read it")
-                                 : fail(CODE_BASE, f->full, "shrank meanwhile, and is the base; try again when nobody writes to it");
-    return error ? LMC_ERR_READ : LMC_OK;
+    b->all->code = read_opened(&b->opened, b->files[number].full, &b->files[number].st, offset, dst, size);
+    return b->all->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
 /* That what was read is what was identified. */
@@ -186,7 +168,7 @@ static int check_base(const struct base *b)
     struct stat st;
     for (size_t i = 0; i < b->n_files; i++)
         if (b->files[i].file.kind == LMC_FILE_REGULAR && (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
-            return fail(CODE_BASE, b->files[i].full, "was changed meanwhile, and is the base; try again when nobody writes to it");
+            return fail_changed(b->files[i].full);
     return CODE_OK;
 }
 
@@ -244,7 +226,6 @@ static int open_base(struct base *b, const struct options *o)
     int fd;
     if (b->is_open)
         return CODE_OK;
-    b->fd = -1;
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
@@ -423,6 +404,63 @@ static int choose_base_of_source(const lmc_base **base, struct source *s, const 
     return code;
 }
 
+/* -- what a snapshot repeats, where there is no restored file to read it from: a second look at the snapshot -- */
+
+struct second_look {
+    struct source *source; /* a regular file, or there is no second look */
+    const lmc_base *base;
+    const struct options *o;
+    struct archive archive;
+    int is_open;
+};
+
+static int fail_second_look(const char *name)
+{
+    return fail(CODE_ERROR, name, "holds tensors that repeat others, which a pipe cannot tell again; restore it to a file or directory "
+                                  "with -o, or save it to a file first");
+}
+
+static int open_second_look(struct second_look *l)
+{
+    int code;
+    if (!S_ISREG(l->source->st.st_mode))
+        return fail_second_look(l->source->name);
+    l->is_open = 1;
+    code = open_archive_of_source(&l->archive, l->source, l->o);
+    return code == CODE_OK ? read_archive_index(&l->archive, l->base) : code;
+}
+
+/* What a read_back of lmc_restore_options returns. */
+static int read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    int *code = &l->o->bases->code;
+    enum lmc_status status;
+    if (!l->is_open)
+        *code = open_second_look(l);
+    if (*code != CODE_OK)
+        return 1;
+    status = lmc_read_file(l->archive.reader, number, offset, dst, size);
+    if (status != LMC_OK)
+        *code = fail_archive(&l->archive, status);
+    return *code != CODE_OK;
+}
+
+static void close_second_look(struct second_look *l)
+{
+    if (l->is_open)
+        close_archive(&l->archive);
+}
+
+/* After lmc_restore_snapshot, if no callback for writing has failed. */
+static int fail_restore(const struct source *s, enum lmc_status status, const struct options *o)
+{
+    if (s->error)
+        return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
+        return o->bases->code;
+    return fail_status(s->name, status);
+}
+
 /* -- the arguments -- */
 
 static void add_base(struct bases *bases, const char *name)
@@ -433,7 +471,6 @@ static void add_base(struct bases *bases, const char *name)
     memset(b, 0, sizeof *b);
     b->name = name;
     b->all = bases;
-    b->fd = -1;
 }
 
 static int check_bases(const struct options *o)
@@ -451,8 +488,7 @@ static void free_bases(struct bases *bases)
         forget_base_files(b);
         free(b->files);
         free(b->window);
-        if (b->fd >= 0)
-            close(b->fd);
+        close_opened(&b->opened);
         if (b->is_archive)
             close_archive(&b->archive);
     }

@@ -4,7 +4,7 @@
 #ifndef LMC_COMPRESS_H
 #define LMC_COMPRESS_H
 
-#include "base.h"
+#include "twins.h"
 
 /* -- writing -- */
 
@@ -14,7 +14,7 @@ static int fail_writer(enum lmc_status status, const struct output *out, const c
 }
 
 /* Hands all bytes of the source to the writer. */
-static int feed_source(struct source *s, lmc_writer *writer, const struct options *o, const struct output *out)
+static int feed_source(struct source *s, lmc_writer *writer, const struct members *m, const struct options *o, const struct output *out)
 {
     enum lmc_status status;
     lmc_stream stream;
@@ -29,8 +29,8 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct option
         return fail_writer(status, out, s->name);
     if (s->error)
         return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base, which has said so */
-        return o->bases->code;
+    if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
+        return worse(o->bases->code, m->code);
     if (more)
         return s->promised ? fail(CODE_ERROR, s->name, "goes on after the last tensor that its header tells of; save it to a file "
                                                        "first, or use --opaque")
@@ -42,19 +42,21 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct option
     if (S_ISREG(s->st.st_mode)) {
         struct stat st;
         if (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))
-            return fail(CODE_ERROR, s->name, "was changed while it was being read; try again when nobody writes to it");
+            return fail_changed(s->name);
     }
     return CODE_OK;
 }
 
-/* Adds an identified source to the snapshot as path. */
-static int add_source(struct source *s, const char *path, lmc_writer *writer, const struct options *o, const struct output *out)
+/* Adds an open source to the snapshot: the member of that number. */
+static int add_source(struct source *s, const struct members *m, size_t number, lmc_writer *writer, const struct options *o,
+                      const struct output *out)
 {
+    const struct member *member = &m->list[number];
     lmc_file file;
     enum lmc_status status;
     int code;
     memset(&file, 0, sizeof file);
-    file.path = path;
+    file.path = member->path;
     file.kind = LMC_FILE_REGULAR;
     file.size = s->size;
     if (S_ISREG(s->st.st_mode)) {
@@ -63,13 +65,12 @@ static int add_source(struct source *s, const char *path, lmc_writer *writer, co
         file.mtime_s = s->st.st_mtim.tv_sec;
         file.mtime_ns = (uint32_t)s->st.st_mtim.tv_nsec;
     }
-    file.tensors = s->container.tensors;
-    file.n_tensors = s->container.n_tensors;
+    file.tensors = member->tensors;
+    file.n_tensors = member->n_tensors;
     status = lmc_begin_file(writer, &file, o->dtype);
     if (status != LMC_OK)
         return fail_writer(status, out, s->name);
-    container_free(&s->container); /* the writer has a copy */
-    code = feed_source(s, writer, o, out);
+    code = feed_source(s, writer, m, o, out);
     if (code != CODE_OK)
         return code;
     status = lmc_end_file(writer);
@@ -77,7 +78,7 @@ static int add_source(struct source *s, const char *path, lmc_writer *writer, co
 }
 
 /* base: NULL or what the snapshot is coded against, the first of the bases */
-static int open_snapshot(lmc_writer **writer, struct output *out, const lmc_base *base, const struct options *o)
+static int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, const lmc_base *base, const struct options *o)
 {
     lmc_writer_options options;
     lmc_sink sink;
@@ -87,6 +88,8 @@ static int open_snapshot(lmc_writer **writer, struct output *out, const lmc_base
     options.parallel = &o->parallel;
     options.level = o->level;
     options.base = base;
+    options.read_back = m->twins ? read_member : NULL;
+    options.read_back_user = m;
     sink.write = write_output;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);
@@ -99,6 +102,7 @@ static int open_snapshot(lmc_writer **writer, struct output *out, const lmc_base
 /* -- --rm: the source goes when the snapshot on the disk has been restored and compared with it -- */
 
 struct comparison {
+    struct second_look again;
     const char *root;
     char *path;
     int fd;
@@ -154,6 +158,11 @@ static int compare_end(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
+static int compare_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
+}
+
 /* Restores the snapshot at path and compares it with the files at root. */
 static int verify_snapshot(const char *path, const char *root, const struct options *o, size_t *n_files)
 {
@@ -171,6 +180,9 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
         return code;
     }
     memset(&c, 0, sizeof c);
+    c.again.source = &s;
+    c.again.base = base;
+    c.again.o = o;
     c.root = root;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
@@ -181,6 +193,7 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
     options.write = compare_bytes;
     options.end_file = compare_end;
     options.base = base;
+    options.read_back = compare_read_back;
     stream.read = read_stream;
     stream.user = &s;
 #ifdef POSIX_FADV_DONTNEED
@@ -188,10 +201,9 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
 #endif
     status = lmc_restore_snapshot(&stream, &options, NULL);
     code = c.code;
-    if (code == CODE_OK && status == LMC_ERR_READ && !s.error)
-        code = o->bases->code;
-    else if (code == CODE_OK && status != LMC_OK)
-        code = worse(CODE_ERROR, fail_status(path, status));
+    if (code == CODE_OK && status != LMC_OK)
+        code = worse(CODE_ERROR, fail_restore(&s, status, o));
+    close_second_look(&c.again);
     if (c.fd >= 0)
         close(c.fd);
     free(c.path);
@@ -254,11 +266,37 @@ static char *name_snapshot(const char *path, const struct options *o)
     return name;
 }
 
+/* Adds what is open, or looked at; path: in the snapshot. Takes its tensors. */
+static void add_member(struct members *m, const char *path, const char *full, struct source *s)
+{
+    struct member *member = &m->list[m->n++];
+    memset(member, 0, sizeof *member);
+    member->path = path;
+    member->full = copy_string(full, strlen(full));
+    member->st = s->st;
+    member->n_tensors = s->container.n_tensors;
+    member->tensors = copy_tensors(s->container.tensors, s->container.n_tensors);
+    container_free(&s->container);
+}
+
+/* Nobody has written to what others repeat after it was stored. */
+static int check_members(const struct members *m)
+{
+    struct stat st;
+    for (size_t i = 0; m->twins && i < m->n; i++)
+        if (S_ISREG(m->list[i].st.st_mode) && (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
+            return fail_changed(m->list[i].full);
+    return CODE_OK;
+}
+
 /* Ends the snapshot and gives the output its name. The output is open on entry and closed on return. */
-static int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes, const struct options *o)
+static int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes,
+                             const struct members *m, const struct options *o)
 {
     if (code == CODE_OK)
         code = check_bases(o);
+    if (code == CODE_OK)
+        code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = lmc_finish_writer(writer);
         if (status != LMC_OK)
@@ -272,10 +310,11 @@ static int complete_snapshot(int code, lmc_writer *writer, struct output *out, c
     return commit_output(out, attributes);
 }
 
-static int compress_source(struct source *s, const char *snapshot, const struct options *o)
+static int compress_source(struct source *s, const char *path, const char *snapshot, const struct options *o)
 {
     struct output out;
     struct attributes attributes;
+    struct members m;
     lmc_writer *writer = NULL;
     const lmc_base *base;
     double start = now();
@@ -288,14 +327,21 @@ static int compress_source(struct source *s, const char *snapshot, const struct 
     code = open_output(&out, snapshot, S_ISREG(s->st.st_mode) ? &s->st : NULL, o->force);
     if (code != CODE_OK)
         return code;
+    memset(&m, 0, sizeof m);
+    m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
+    add_member(&m, "", path, s);
+    if (out.temporary && !is_dash(path) && S_ISREG(s->st.st_mode) && !o->no_twins)
+        code = find_twins(&m);
     progress_start(s->name, s->size);
-    code = open_snapshot(&writer, &out, base, o);
     if (code == CODE_OK)
-        code = add_source(s, "", writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes, o);
+        code = open_snapshot(&writer, &out, &m, base, o);
+    if (code == CODE_OK)
+        code = add_source(s, &m, 0, writer, o, &out);
+    code = complete_snapshot(code, writer, &out, &attributes, &m, o);
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, s->name, progress.done, out.outlet.size, progress.done, start);
+    free_members(&m);
     return code;
 }
 
@@ -335,7 +381,7 @@ static int compress_file(const char *path, int is_named, const struct options *o
     if (code == CODE_OK)
         code = identify_source(&s, o);
     if (code == CODE_OK)
-        code = compress_source(&s, snapshot, o);
+        code = compress_source(&s, path, snapshot, o);
     close_source(&s);
     if (code == CODE_OK && o->remove_source)
         code = remove_file_source(path, snapshot, o);
@@ -345,61 +391,70 @@ static int compress_file(const char *path, int is_named, const struct options *o
 
 /* -- directories -- */
 
-static int add_directory(const char *full, const char *path, lmc_writer *writer, const struct output *out)
+static int add_directory(const struct member *member, lmc_writer *writer, const struct output *out)
 {
     lmc_file file;
-    struct stat st;
     enum lmc_status status;
-    if (stat(full, &st) != 0)
-        return fail_errno(full, errno, "cannot look at it");
     memset(&file, 0, sizeof file);
-    file.path = path;
+    file.path = member->path;
     file.kind = LMC_FILE_DIRECTORY;
     file.has_mode = file.has_mtime = 1;
-    file.mode = st.st_mode & 07777;
-    file.mtime_s = st.st_mtim.tv_sec;
-    file.mtime_ns = (uint32_t)st.st_mtim.tv_nsec;
+    file.mode = member->st.st_mode & 07777;
+    file.mtime_s = member->st.st_mtim.tv_sec;
+    file.mtime_ns = (uint32_t)member->st.st_mtim.tv_nsec;
     status = lmc_begin_file(writer, &file, LMC_AUTO);
     if (status == LMC_OK)
         status = lmc_end_file(writer);
-    return status == LMC_OK ? CODE_OK : fail_writer(status, out, full);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, member->full);
 }
 
-/* existing: of the file that the output replaces, or NULL: it must not be among the sources. */
-static int add_entry_of_tree(const struct entry *e, const char *root, lmc_writer *writer, const struct options *o,
-                             const struct output *out, const struct stat *existing)
+/* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not be among the sources. */
+static int look_at_entry(struct members *m, const struct entry *e, const char *root, const struct options *o, const struct stat *existing)
 {
     char *full = join_path(root, e->path);
     struct source s;
-    int code;
-    if (e->is_directory) {
-        code = add_directory(full, e->path, writer, out);
-    } else {
-        code = open_source(&s, full);
-        if (code == CODE_OK && !S_ISREG(s.st.st_mode))
-            code = fail(CODE_ERROR, full, "is no file any more; try again when nobody writes to the directory");
-        if (code == CODE_OK && existing && same_file(&s.st, existing))
-            code = fail(CODE_ERROR, full, "is the output, too; name another output with -o");
-        if (code == CODE_OK)
-            code = identify_source(&s, o);
-        if (code == CODE_OK)
-            code = add_source(&s, e->path, writer, o, out);
-        close_source(&s);
-    }
+    int code = open_source(&s, full);
+    if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory)
+        code = fail_changed(full);
+    if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))
+        code = fail(CODE_ERROR, full, "is no file any more; try again when nobody writes to the directory");
+    if (code == CODE_OK && existing && same_file(&s.st, existing))
+        code = fail(CODE_ERROR, full, "is the output, too; name another output with -o");
+    if (code == CODE_OK && !e->is_directory)
+        code = identify_source(&s, o);
+    if (code == CODE_OK)
+        add_member(m, e->path, full, &s);
+    close_source(&s);
     free(full);
     return code;
 }
 
-static int write_tree(const struct listing *l, const char *root, const char *snapshot, const struct options *o)
+static int write_member(const struct members *m, size_t number, lmc_writer *writer, const struct options *o, const struct output *out)
+{
+    const struct member *member = &m->list[number];
+    struct source s;
+    int code;
+    if (S_ISDIR(member->st.st_mode))
+        return add_directory(member, writer, out);
+    code = open_source(&s, member->full);
+    if (code == CODE_OK && !same_state(&s.st, &member->st))
+        code = fail_changed(member->full);
+    if (code == CODE_OK)
+        code = add_source(&s, m, number, writer, o, out);
+    close_source(&s);
+    return code;
+}
+
+static int write_tree(struct members *m, const char *root, const char *snapshot, const struct options *o)
 {
     struct output out;
     struct attributes attributes;
-    struct stat st, existing;
+    struct stat st;
     lmc_writer *writer = NULL;
     const lmc_base *base;
-    int code = choose_base(&base, o), exists = snapshot && stat(snapshot, &existing) == 0;
     uint64_t total = 0;
     double start = now();
+    int code = choose_base(&base, o);
     if (code != CODE_OK)
         return code;
     if (stat(root, &st) != 0)
@@ -409,17 +464,37 @@ static int write_tree(const struct listing *l, const char *root, const char *sna
     code = open_output(&out, snapshot, NULL, o->force);
     if (code != CODE_OK)
         return code;
-    for (size_t i = 0; i < l->n; i++)
-        total += l->entries[i].size;
+    if (out.temporary && !o->no_twins)
+        code = find_twins(m);
+    for (size_t i = 0; i < m->n; i++)
+        if (S_ISREG(m->list[i].st.st_mode))
+            total += (uint64_t)m->list[i].st.st_size;
     progress_start(root, total);
-    code = open_snapshot(&writer, &out, base, o);
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
-        if (is_stored(&l->entries[i], l))
-            code = add_entry_of_tree(&l->entries[i], root, writer, o, &out, exists ? &existing : NULL);
-    code = complete_snapshot(code, writer, &out, &attributes, o);
+    if (code == CODE_OK)
+        code = open_snapshot(&writer, &out, m, base, o);
+    for (size_t i = 0; i < m->n && code == CODE_OK; i++)
+        code = write_member(m, i, writer, o, &out);
+    code = complete_snapshot(code, writer, &out, &attributes, m, o);
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, root, progress.done, out.outlet.size, progress.done, start);
+    return code;
+}
+
+/* The listing must outlive the members. */
+static int compress_listing(const struct listing *l, const char *root, const char *snapshot, const struct options *o)
+{
+    struct members m;
+    struct stat existing;
+    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0;
+    memset(&m, 0, sizeof m);
+    m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+        if (is_stored(&l->entries[i], l))
+            code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
+    if (code == CODE_OK)
+        code = write_tree(&m, root, snapshot, o);
+    free_members(&m);
     return code;
 }
 
@@ -447,7 +522,7 @@ static int compress_directory(const char *path, const struct options *o)
             code = list_sources(&l, root);
     }
     if (code == CODE_OK)
-        code = write_tree(&l, root, snapshot, o);
+        code = compress_listing(&l, root, snapshot, o);
     if (code == CODE_OK && o->remove_source)
         code = remove_directory_source(root, snapshot, &l, o);
     free_listing(&l);

@@ -4,9 +4,10 @@
  * The program is one translation unit. From the bottom up:
  *   report.h      errors, progress            sources.h     what is read
  *   threads.h     pool, bytes in and out      base.h        what deltas are coded against
- *   options.h     what is asked for           compress.h    files and directories to snapshots
- *   files.h       outputs, trees              restore.h     back again; tests
- *   containers.h  safetensors, GGUF, .npy     inspect.h     lists, single tensors
+ *   options.h     what is asked for           twins.h       tensors that repeat others
+ *   files.h       outputs, trees              compress.h    files and directories to snapshots
+ *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
+ *                                             inspect.h     lists, single tensors
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -188,6 +189,8 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         o->npy = 1;
     else if (strcmp(word, "opaque") == 0)
         o->opaque = 1;
+    else if (strcmp(word, "no-twins") == 0)
+        o->no_twins = 1;
     else if (strcmp(word, "max") == 0)
         o->level = LMC_LEVEL_MAX;
     else if (strcmp(word, "progress") == 0)
@@ -236,6 +239,8 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
     if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS)
         return fail_usage("--max is for compressing%s", "");
+    if (o->no_twins && o->verb != VERB_COMPRESS)
+        return fail_usage("--no-twins is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
     if (o->json && o->verb != VERB_LIST)

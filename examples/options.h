@@ -12,12 +12,12 @@ enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT };
 struct bases {
     struct base *list;
     size_t n;
-    int code; /* what reading from one of them has reported */
+    int code; /* what reading from one of them, or a second look, has reported */
 };
 
 struct options {
     enum verb verb;
-    int to_stdout, force, remove_source, recursive, json, npy, opaque;
+    int to_stdout, force, remove_source, recursive, json, npy, opaque, no_twins;
     int verbosity;            /* 0 quiet, 1 default, 2 and more verbose */
     const char *output;       /* -o; NULL */
     enum lmc_dtype dtype;     /* --dtype; LMC_AUTO: look into the file */

@@ -37,6 +37,11 @@ struct restore {
     size_t n_directories, room_for_directories;
     struct record *records;
     size_t n_records, room;
+    char **paths;          /* of the files so far, to read them again */
+    size_t n_paths, room_for_paths;
+    int fd_again;          /* one of them; -1 */
+    size_t again_number;
+    struct second_look again; /* not of a tree */
     uint64_t total;
     int code;              /* what a callback has reported */
 };
@@ -305,6 +310,58 @@ static int commit_tree(struct restore *r)
 
 /* -- callbacks of lmc_restore_snapshot -- */
 
+static void add_path(struct restore *r, const char *path)
+{
+    if (r->n_paths == r->room_for_paths) {
+        r->room_for_paths = r->room_for_paths * 2 + 16;
+        r->paths = (char **)resize(r->paths, r->room_for_paths, sizeof *r->paths);
+    }
+    r->paths[r->n_paths++] = copy_string(path, strlen(path));
+}
+
+/* Opens a file of the tree again, whose own mode may forbid that. -1: errno */
+static int open_again(const struct restore *r, size_t number)
+{
+    char *path = join_path(r->root, r->paths[number]);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
+    if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && chmod(path, 0600) == 0) {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        error = errno;
+        if (chmod(path, st.st_mode & 07777) != 0 && fd >= 0) {
+            error = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    free(path);
+    errno = error;
+    return fd;
+}
+
+/* What was written already. The file in work has its last zeros when it is complete: until then it may seem to end early. */
+static int restore_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    int fd = r->out.fd, error;
+    if (!r->is_tree && !r->out.temporary)
+        return read_second_look(&r->again, number, offset, dst, size);
+    if (r->is_tree) {
+        if (r->fd_again < 0 || r->again_number != number) {
+            if (r->fd_again >= 0)
+                close(r->fd_again);
+            r->fd_again = open_again(r, number);
+            r->again_number = number;
+        }
+        fd = r->fd_again;
+        if (fd < 0)
+            return stop_restore(r, fail_errno(r->paths[number], errno, "cannot read it again"));
+    }
+    memset(dst, 0, size);
+    error = read_at(fd, offset, dst, size);
+    return error > 0 ? stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->target, error, "cannot read it again")) : 0;
+}
+
 static int restore_begin(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
@@ -317,8 +374,10 @@ static int restore_begin(void *user, const lmc_file *file, size_t number)
         r->started = code == CODE_OK;
         r->out.outlet.sparse = r->started && r->out.temporary;
     }
-    if (code == CODE_OK && r->is_tree)
+    if (code == CODE_OK && r->is_tree) {
+        add_path(r, file->path);
         code = begin_tree_file(r, file);
+    }
     return stop_restore(r, code);
 }
 
@@ -440,15 +499,6 @@ static void complete_attributes(struct attributes *a, const struct stat *input)
     *a = own;
 }
 
-static int fail_restore(const struct source *s, enum lmc_status status, const struct options *o)
-{
-    if (s->error)
-        return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base, which has said so */
-        return o->bases->code;
-    return fail_status(s->name, status);
-}
-
 /* Restores the stream; what is open afterwards is to be committed or discarded. */
 static int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
@@ -462,6 +512,10 @@ static int run_restore(struct restore *r, struct source *s, const lmc_base *base
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;
+    options.read_back = restore_read_back;
+    r->again.source = s;
+    r->again.base = base;
+    r->again.o = r->o;
     stream.read = read_stream;
     stream.user = s;
     status = lmc_restore_snapshot(&stream, &options, NULL);
@@ -474,6 +528,9 @@ static int finish_restore(struct restore *r, int code)
 {
     if (r->outlet.fd >= 0) /* stopped within a file of a tree */
         close(r->outlet.fd);
+    if (r->fd_again >= 0)
+        close(r->fd_again);
+    close_second_look(&r->again);
     free(r->path);
     if (!r->started)
         return code;
@@ -514,7 +571,7 @@ static int restore_file(const char *path, const struct options *o)
     memset(&r, 0, sizeof r);
     r.o = o;
     r.input = path;
-    r.outlet.fd = -1;
+    r.outlet.fd = r.fd_again = -1;
     code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK)
         r.target = name_target(path, o, &code);
@@ -535,6 +592,9 @@ static int restore_file(const char *path, const struct options *o)
     for (size_t i = 0; i < r.n_records; i++)
         free(r.records[i].path);
     free(r.records);
+    for (size_t i = 0; i < r.n_paths; i++)
+        free(r.paths[i]);
+    free(r.paths);
     for (size_t i = 0; i < r.n_directories; i++)
         free(r.directories[i].path);
     free(r.directories);
@@ -546,8 +606,14 @@ static int restore_file(const char *path, const struct options *o)
 /* -- test -- */
 
 struct tally {
+    struct second_look again;
     uint64_t n_files, size;
 };
+
+static int test_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    return read_second_look(&((struct tally *)user)->again, number, offset, dst, size);
+}
 
 static int count_file(void *user, const lmc_file *file, size_t number)
 {
@@ -561,7 +627,7 @@ static int count_file(void *user, const lmc_file *file, size_t number)
 static int test_file(const char *path, const struct options *o)
 {
     struct source s;
-    struct tally tally = {0, 0};
+    struct tally tally;
     lmc_restore_options options;
     lmc_stream stream;
     double start = now();
@@ -573,7 +639,12 @@ static int test_file(const char *path, const struct options *o)
         enum lmc_status status;
         memset(&options, 0, sizeof options);
         options.parallel = &o->parallel;
+        memset(&tally, 0, sizeof tally);
+        tally.again.source = &s;
+        tally.again.base = base;
+        tally.again.o = o;
         options.base = base;
+        options.read_back = test_read_back;
         options.user = &tally;
         options.end_file = count_file;
         stream.read = read_stream;
@@ -581,6 +652,7 @@ static int test_file(const char *path, const struct options *o)
         progress_start(s.name, s.size);
         status = lmc_restore_snapshot(&stream, &options, NULL);
         progress_clear();
+        close_second_look(&tally.again);
         if (status != LMC_OK)
             code = fail_restore(&s, status, o);
     }

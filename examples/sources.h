@@ -8,6 +8,11 @@
 #include "files.h"
 #include "options.h"
 
+static int fail_changed(const char *path)
+{
+    return fail(CODE_ERROR, path, "was changed while it was being read; try again when nobody writes to it");
+}
+
 /* -- source: a file or a pipe, of which the beginning has been looked at -- */
 
 #define FIRST_LOOK ((size_t)64 << 10)
@@ -161,6 +166,53 @@ static int read_stream(void *user, void *dst, size_t size, size_t *got)
     return s->error;
 }
 
+/* -- anywhere in a file -- */
+
+/* All of size bytes; 0 or errno, -1 where the file ends before. */
+static int read_at(int fd, uint64_t offset, void *dst, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = pread(fd, (char *)dst + done, size - done, (off_t)(offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return n == 0 ? -1 : errno;
+    }
+    return 0;
+}
+
+/* The one of several files that is open. */
+struct opened {
+    int fd;
+    const char *path; /* NULL: none */
+};
+
+static void close_opened(struct opened *f)
+{
+    if (f->path)
+        close(f->fd);
+    f->path = NULL;
+}
+
+/* st: when it was looked at; nobody may have written to it since then. */
+static int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset, void *dst, size_t size)
+{
+    struct stat now_st;
+    int error;
+    if (f->path != path) {
+        close_opened(f);
+        f->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0)
+            return fail_errno(path, errno, "cannot open it");
+        f->path = path;
+        if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st))
+            return fail_changed(path);
+    }
+    error = read_at(f->fd, offset, dst, size);
+    return error > 0 ? fail_errno(path, error, "cannot read it") : error ? fail_changed(path) : CODE_OK;
+}
+
 /* -- trees of sources -- */
 
 /* All that a snapshot of the directory may hold, in the order of the paths. */
@@ -197,20 +249,6 @@ struct archive {
     uint64_t n_reads, n_bytes;
     int error; /* errno of a failed read; -1: the file ended */
 };
-
-/* All of size bytes; 0 or errno, -1 where the file ends before. */
-static int read_at(int fd, uint64_t offset, void *dst, size_t size)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t n = pread(fd, (char *)dst + done, size - done, (off_t)(offset + done));
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            return n == 0 ? -1 : errno;
-    }
-    return 0;
-}
 
 static int read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {

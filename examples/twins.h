@@ -1,0 +1,376 @@
+/* twins.h - tensors that others of their snapshot repeat: equal ones, and fp32 masters of rounded copies
+ * SPDX-License-Identifier: MIT
+ *
+ * Twins are found by samples of the files; the library goes without where a sample has deceived, block by block. What is
+ * repeated must come first, so files that hold masters are stored before those that hold the copies.
+ */
+#ifndef LMC_TWINS_H
+#define LMC_TWINS_H
+
+#include "base.h"
+
+/* What a snapshot is made of, in the order in which it is stored. */
+struct member {
+    const char *path; /* in the snapshot; belongs to somebody else */
+    char *full;
+    struct stat st;
+    lmc_tensor *tensors; /* see copy_tensors */
+    size_t n_tensors;
+};
+
+struct members {
+    struct member *list;
+    size_t n;
+    lmc_twin *twins; /* storage; NULL: there are none */
+    struct opened opened;
+    int code;        /* what reading has reported */
+};
+
+static void free_members(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        free(m->list[i].full);
+        free(m->list[i].tensors);
+    }
+    free(m->list);
+    free(m->twins);
+    close_opened(&m->opened);
+}
+
+/* As lmc_writer_options asks; user: the members. */
+static int read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    struct members *m = (struct members *)user;
+    m->code = read_opened(&m->opened, m->list[number].full, &m->list[number].st, offset, dst, size);
+    return m->code != CODE_OK;
+}
+
+/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what agrees in all of them and
+ * differs elsewhere, such as a copy in which little has changed, is still worth being coded against the other. */
+#define N_SAMPLES 64u
+/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it. */
+#define MIN_TWIN_SIZE 4096u
+
+/* A tensor, or what it would be if rounded. */
+struct candidate {
+    size_t member, tensor;
+    enum lmc_conversion conversion;
+    const char *dtype;
+    uint64_t size; /* bytes, rounded */
+    uint64_t hash; /* of dtype and sample */
+};
+
+struct candidates {
+    struct candidate *list;
+    size_t n, room;
+};
+
+static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t, enum lmc_conversion conversion)
+{
+    struct candidate *new_one;
+    if (c->n == c->room) {
+        c->room = c->room * 2 + 64;
+        c->list = (struct candidate *)resize(c->list, c->room, sizeof *c->list);
+    }
+    new_one = &c->list[c->n++];
+    new_one->member = member;
+    new_one->tensor = tensor;
+    new_one->conversion = conversion;
+    new_one->dtype = conversion == LMC_CONVERT_F32_TO_BF16 ? "BF16" : conversion == LMC_CONVERT_F32_TO_F16 ? "F16" : t->dtype;
+    new_one->size = conversion ? t->size / 2 : t->size;
+    new_one->hash = 0;
+}
+
+static void collect_candidates(struct candidates *c, const struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            const lmc_tensor *t = &m->list[i].tensors[k];
+            enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES)
+                continue;
+            add_candidate(c, i, k, t, LMC_CONVERT_NONE);
+            if (dtype == LMC_F32) {
+                add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_BF16);
+                add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_F16);
+            }
+        }
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-1a */
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/* Where the samples are: neighbours in the middle, or scattered, each somewhere in its 64th of the tensor. */
+static uint64_t place_of_sample(uint64_t n, unsigned i, int is_scattered)
+{
+    uint64_t part = n / N_SAMPLES;
+    if (!is_scattered)
+        return (n - N_SAMPLES) / 2 + i;
+    return i == N_SAMPLES - 1 ? n - 1 : i * part + (i * (uint64_t)2654435761u) % part;
+}
+
+/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes little. */
+static int sample_candidate(struct members *m, struct candidate *c, int is_scattered, int *is_constant)
+{
+    const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
+    unsigned char sample[N_SAMPLES * 8];
+    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_reads = is_scattered ? N_SAMPLES : 1;
+    size_t size = N_SAMPLES * width, part = size / n_reads;
+    for (unsigned i = 0; i < n_reads; i++)
+        if (read_member(m, c->member, t->offset + width * place_of_sample(t->size / width, i, is_scattered), sample + i * part, part) != 0)
+            return m->code;
+    if (c->conversion) {
+        unsigned char wide[sizeof sample];
+        memcpy(wide, sample, size);
+        lmc_convert(sample, wide, N_SAMPLES, c->conversion);
+        width /= 2;
+        size /= 2;
+    }
+    *is_constant = memcmp(sample, sample + width, size - width) == 0;
+    c->hash = hash_bytes(hash_bytes(0xCBF29CE484222325u, c->dtype, strlen(c->dtype)), sample, size);
+    return CODE_OK;
+}
+
+static int is_same_group(const struct candidate *a, const struct candidate *b)
+{
+    return a->size == b->size && a->hash == b->hash && strcmp(a->dtype, b->dtype) == 0;
+}
+
+/* Groups of what may be equal, in order within a group. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
+    int order = strcmp(x->dtype, y->dtype);
+    if (order)
+        return order;
+    if (x->size != y->size)
+        return x->size < y->size ? -1 : 1;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    if (x->member != y->member)
+        return x->member < y->member ? -1 : 1;
+    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+static void sort_candidates(struct candidates *c)
+{
+    if (c->n)
+        qsort(c->list, c->n, sizeof *c->list, compare_candidates);
+}
+
+static size_t end_of_group(const struct candidates *c, size_t start)
+{
+    size_t end = start + 1;
+    while (end < c->n && is_same_group(&c->list[start], &c->list[end]))
+        end++;
+    return end;
+}
+
+/* Sorts, and drops those that are alone, or among rounded ones only. */
+static void drop_lonely(struct candidates *c)
+{
+    size_t n = 0;
+    sort_candidates(c);
+    for (size_t start = 0, end; start < c->n; start = end) {
+        int has_plain = 0;
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++)
+            has_plain |= c->list[i].conversion == LMC_CONVERT_NONE;
+        if (has_plain && end - start > 1) {
+            memmove(c->list + n, c->list + start, (end - start) * sizeof *c->list);
+            n += end - start;
+        }
+    }
+    c->n = n;
+}
+
+/* First by size alone, then by one read of each, then by many. */
+static int find_groups(struct candidates *c, struct members *m)
+{
+    collect_candidates(c, m);
+    drop_lonely(c);
+    for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
+        size_t n = 0;
+        for (size_t i = 0; i < c->n; i++) {
+            int is_constant, code = sample_candidate(m, &c->list[i], is_scattered, &is_constant);
+            if (code != CODE_OK)
+                return code;
+            if (!is_scattered || !is_constant)
+                c->list[n++] = c->list[i];
+        }
+        c->n = n;
+        drop_lonely(c);
+    }
+    return CODE_OK;
+}
+
+static const lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
+{
+    return &m->list[c->member].tensors[c->tensor];
+}
+
+/* The master of a copy in its group, [start, end) of the candidates: one of the same name, else any. NULL: there is none.
+ * is_ordered: only one that is stored earlier and is no twin itself. */
+static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end, const struct candidate *copy,
+                                           const struct members *m, int is_ordered)
+{
+    const struct candidate *found = NULL;
+    for (size_t i = start; i < end; i++) {
+        const struct candidate *master = &c->list[i];
+        if (!master->conversion || (is_ordered && (tensor_of(m, master)->twin || compare_candidates(master, copy) > 0)))
+            continue;
+        if (strcmp(tensor_of(m, master)->name, tensor_of(m, copy)->name) == 0)
+            return master;
+        if (!found)
+            found = master;
+    }
+    return found;
+}
+
+/* -- order -- */
+
+struct edge {
+    size_t from, to; /* a member that has copies, one that has their masters */
+};
+
+struct ordering {
+    struct edge *edges; /* sorted */
+    size_t n_edges, room;
+    size_t *rank;       /* of each member; SIZE_MAX: not yet known */
+    size_t n;
+};
+
+static int compare_edges(const void *a, const void *b)
+{
+    const struct edge *x = (const struct edge *)a, *y = (const struct edge *)b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+static void add_edge(struct ordering *o, size_t from, size_t to)
+{
+    if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
+        return;
+    if (o->n_edges == o->room) {
+        o->room = o->room * 2 + 16;
+        o->edges = (struct edge *)resize(o->edges, o->room, sizeof *o->edges);
+    }
+    o->edges[o->n_edges].from = from;
+    o->edges[o->n_edges++].to = to;
+}
+
+/* The members that a member needs, then itself; in a circle, whatever comes first. */
+static void rank_member(struct ordering *o, size_t member)
+{
+    size_t low = 0, high = o->n_edges;
+    while (low < high) { /* its first edge */
+        size_t middle = low + (high - low) / 2;
+        if (o->edges[middle].from < member)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    o->rank[member] = SIZE_MAX - 1; /* in work */
+    for (; low < o->n_edges && o->edges[low].from == member; low++)
+        if (o->rank[o->edges[low].to] == SIZE_MAX)
+            rank_member(o, o->edges[low].to);
+    o->rank[member] = o->n++;
+}
+
+/* Puts members with masters before those with copies, and changes nothing else. */
+static void order_members(struct members *m, struct candidates *c)
+{
+    struct ordering o;
+    struct member *ordered = (struct member *)resize(NULL, m->n, sizeof *ordered);
+    memset(&o, 0, sizeof o);
+    o.rank = (size_t *)resize(NULL, m->n, sizeof *o.rank);
+    for (size_t start = 0, end; start < c->n; start = end) {
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++) {
+            const struct candidate *master = c->list[i].conversion ? NULL : find_master(c, start, end, &c->list[i], m, 0);
+            if (master && master->member != c->list[i].member)
+                add_edge(&o, c->list[i].member, master->member);
+        }
+    }
+    if (o.n_edges)
+        qsort(o.edges, o.n_edges, sizeof *o.edges, compare_edges);
+    for (size_t i = 0; i < m->n; i++)
+        o.rank[i] = SIZE_MAX;
+    for (size_t i = 0; i < m->n; i++)
+        if (o.rank[i] == SIZE_MAX)
+            rank_member(&o, i);
+    for (size_t i = 0; i < m->n; i++)
+        ordered[o.rank[i]] = m->list[i];
+    memcpy(m->list, ordered, m->n * sizeof *ordered);
+    for (size_t i = 0; i < c->n; i++)
+        c->list[i].member = o.rank[c->list[i].member];
+    sort_candidates(c);
+    m->opened.path = NULL;
+    free(ordered);
+    free(o.rank);
+    free(o.edges);
+}
+
+/* -- twins -- */
+
+static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *copy, const struct candidate *original)
+{
+    twin->file_number = original->member;
+    twin->offset = tensor_of(m, original)->offset;
+    twin->conversion = original->conversion;
+    m->list[copy->member].tensors[copy->tensor].twin = twin;
+}
+
+/* In the order of storage: of equal tensors the first one, if it has no master, is what the others repeat. */
+static void pair_group(struct members *m, const struct candidates *c, size_t start, size_t end)
+{
+    const struct candidate *first = NULL;
+    for (size_t i = start; i < end; i++) {
+        const struct candidate *t = &c->list[i], *master;
+        if (t->conversion)
+            continue;
+        master = first ? first : find_master(c, start, end, t, m, 1);
+        if (master)
+            set_twin(m, &m->twins[i], t, master);
+        else
+            first = t;
+    }
+}
+
+/* Finds the twins among the members, and orders these. */
+static int find_twins(struct members *m)
+{
+    struct candidates c;
+    uint64_t size = 0;
+    int code;
+    memset(&c, 0, sizeof c);
+    code = find_groups(&c, m);
+    if (code == CODE_OK && c.n) {
+        order_members(m, &c);
+        m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
+        for (int is_master = 1; is_master >= 0; is_master--) /* masters that are twins themselves are none */
+            for (size_t start = 0, end; start < c.n; start = end) {
+                end = end_of_group(&c, start);
+                if ((strcmp(c.list[start].dtype, "F32") == 0) == is_master)
+                    pair_group(m, &c, start, end);
+            }
+        for (size_t i = 0; i < c.n; i++)
+            if (tensor_of(m, &c.list[i])->twin == &m->twins[i])
+                size += c.list[i].size;
+    }
+    if (size < MIN_TWIN_SIZE) {
+        for (size_t i = 0; i < c.n; i++)
+            m->list[c.list[i].member].tensors[c.list[i].tensor].twin = NULL;
+        free(m->twins);
+        m->twins = NULL;
+    }
+    free(c.list);
+    return code;
+}
+
+#endif
