@@ -431,18 +431,18 @@ static int open_second_look(struct second_look *l)
 }
 
 /* What a read_back of lmc_restore_options returns. */
-static int read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst, size_t size)
 {
     int *code = &l->o->bases->code;
     enum lmc_status status;
     if (!l->is_open)
         *code = open_second_look(l);
     if (*code != CODE_OK)
-        return 1;
+        return LMC_ERR_READ;
     status = lmc_read_file(l->archive.reader, number, offset, dst, size);
     if (status != LMC_OK)
         *code = fail_archive(&l->archive, status);
-    return *code != CODE_OK;
+    return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
 static void close_second_look(struct second_look *l)

@@ -158,7 +158,7 @@ static int compare_end(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
-static int compare_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status compare_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
 }

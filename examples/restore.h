@@ -340,7 +340,7 @@ static int open_again(const struct restore *r, size_t number)
 }
 
 /* What was written already. The file in work has its last zeros when it is complete: until then it may seem to end early. */
-static int restore_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status restore_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct restore *r = (struct restore *)user;
     int fd = r->out.fd, error;
@@ -355,11 +355,11 @@ static int restore_read_back(void *user, size_t number, uint64_t offset, void *d
         }
         fd = r->fd_again;
         if (fd < 0)
-            return stop_restore(r, fail_errno(r->paths[number], errno, "cannot read it again"));
+            return stop_restore(r, fail_errno(r->paths[number], errno, "cannot read it again")) ? LMC_ERR_READ : LMC_OK;
     }
     memset(dst, 0, size);
     error = read_at(fd, offset, dst, size);
-    return error > 0 ? stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->target, error, "cannot read it again")) : 0;
+    return error > 0 && stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->target, error, "cannot read it again")) ? LMC_ERR_READ : LMC_OK;
 }
 
 static int restore_begin(void *user, const lmc_file *file, size_t number)
@@ -610,7 +610,7 @@ struct tally {
     uint64_t n_files, size;
 };
 
-static int test_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     return read_second_look(&((struct tally *)user)->again, number, offset, dst, size);
 }

@@ -38,11 +38,11 @@ static void free_members(struct members *m)
 }
 
 /* As lmc_writer_options asks; user: the members. */
-static int read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;
     m->code = read_opened(&m->opened, m->list[number].full, &m->list[number].st, offset, dst, size);
-    return m->code != CODE_OK;
+    return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what agrees in all of them and
