@@ -7530,6 +7530,7 @@ struct lmc_reader {
     uint64_t total;             /* bytes of all files */
     uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
+    int is_sequential;
     lmc__origin origin;
     lmc__buffer base[2];        /* predictions of the blocks at hand: by another snapshot, by this one (which may need the first) */
 };
@@ -7589,6 +7590,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
         LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
         LMC__TRY(lmc__add_run(&r->origin, &run.run));
         if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
@@ -7648,6 +7650,7 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__TRY(lmc__check_header(header, k));
     memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + 64);
+    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
     if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -7924,7 +7927,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file, const lmc_stream *stream)
 {
-    const size_t span = 4 * lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE;
+    const uint64_t span = lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
     c->stream = *stream;
     c->task = lmc__identify_task;
     LMC__TRY(lmc__reserve(&c->in[0], span));
