@@ -6241,6 +6241,7 @@ typedef struct lmc__origin {
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
     int (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
     void *user;
+    lmc_reader *reader;        /* of this snapshot, which needs no read_back; or NULL */
     lmc__buffer runs;          /* lmc__run, all so far, without segments: what can be read back */
     lmc__buffer wide;          /* of a conversion */
 } lmc__origin;
@@ -6260,6 +6261,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
         for (j = 0; j < lmc__count_identities(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
+            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
             item.name = (const uint8_t *)name;
             item.size = strlen(name);
             item.identity = t ? t->identity : f->identity;
@@ -6394,13 +6396,20 @@ static void lmc__convert(uint8_t *dst, const uint8_t *src, size_t n, unsigned co
         for (i = 0; i < n; i++) lmc__store16(dst + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(src + 4 * i)));
 }
 
+/* Bytes of this snapshot. */
+static enum lmc_status lmc__read_own(const lmc__origin *o, size_t file_number, uint64_t offset, uint8_t *dst, size_t size)
+{
+    if (o->reader) return lmc_read_file(o->reader, file_number, offset, dst, size);
+    if (!o->read_back) return LMC_ERR_READ_BACK;
+    return o->read_back(o->user, file_number, offset, dst, size) == 0 ? LMC_OK : LMC_ERR_READ;
+}
+
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset, uint8_t *dst, size_t size)
 {
     uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base) return LMC_ERR_BASE_MISSING;
-    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         if (lmc__load64(run->segments + (size_t)LMC__SEGMENT_SIZE * middle + 8) <= offset) low = middle;
@@ -6419,10 +6428,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
             const uint64_t start = item->tensor ? item->tensor->offset : 0;
             if (o->base->read(o->base->user, item->file_number, start + from + at, dst, part) != 0) return LMC_ERR_READ;
         } else if (!run->conversion) {
-            if (o->read_back(o->user, number - 1, from + at, dst, part) != 0) return LMC_ERR_READ;
+            LMC__TRY(lmc__read_own(o, number - 1, from + at, dst, part));
         } else { /* blocks and segments have whole elements */
             LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
-            if (o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part) != 0) return LMC_ERR_READ;
+            LMC__TRY(lmc__read_own(o, number - 1, from + 2 * at, o->wide.data, 2 * part));
             lmc__convert(dst, o->wide.data, part / 2, run->conversion);
         }
         dst += part;
@@ -7682,8 +7691,8 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     return LMC_OK;
 }
 
-/* lmc_base's read, and what a reader's origin reads back: a reader's own file. */
-static int lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+/* lmc_base's read. */
+static int lmc__read_reader_file(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size) != LMC_OK;
 }
@@ -7695,7 +7704,7 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     lmc_base base;
     base.n_files = lmc_count_files(reader);
     base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_reader_back;
+    base.read = lmc__read_reader_file;
     base.user = reader;
     base.chain_depth = reader ? reader->chain_depth : 0;
     return base;
@@ -7719,8 +7728,7 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
     r->base[0].alloc_user = r->base[1].alloc_user = options->alloc_user;
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
-    r->origin.read_back = lmc__read_reader_back;
-    r->origin.user = r;
+    r->origin.reader = r;
     if (status == LMC_OK) status = lmc__open_reader(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
