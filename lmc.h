@@ -7042,6 +7042,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
         for (j = 0; j < lmc__count_identities(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
+            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
             item.name = (const uint8_t *)name;
             item.size = strlen(name);
             item.identity = t ? t->identity : f->identity;
@@ -8722,7 +8723,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file, const lmc_stream *stream)
 {
-    const size_t span = 4 * lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE;
+    const uint64_t span = lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
     c->stream = *stream;
     c->task = lmc__identify_task;
     LMC__TRY(lmc__reserve(&c->in[0], span));

@@ -17,6 +17,48 @@ static void show(const char *what, const uint8_t *data, size_t size)
     printf("\n");
 }
 
+/* Tensors against a prediction: of every dtype, near it and far from it. */
+static int show_deltas(const lmc_parallel *parallel)
+{
+    static const size_t counts[] = {5, 300, 6000, 20000, 70001};
+    uint8_t *src = (uint8_t *)malloc(600000), *base = (uint8_t *)malloc(600000), *enc = (uint8_t *)malloc(700000);
+    int dtype, how, level;
+    size_t i;
+    if (src == NULL || base == NULL || enc == NULL) return 0;
+    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++)
+        for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+            for (how = 0; how < T_BASES; how++)
+                for (i = 0; i < sizeof counts / sizeof *counts; i++) {
+                    static const enum t_kind kinds[] = {T_GAUSS, T_SPECIAL, T_SPARSE};
+                    const enum t_kind kind = kinds[(i + (size_t)how + (size_t)level) % 3];
+                    const size_t size = counts[i] * lmc_dtype_width((enum lmc_dtype)dtype);
+                    lmc_tensor_options options;
+                    size_t enc_size = 0, ws_size;
+                    uint8_t *ws;
+                    char name[80];
+                    if (counts[i] > 300 && dtype != LMC_AUTO && dtype != LMC_BF16 && dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8) continue;
+                    memset(&options, 0, sizeof options);
+                    options.dtype = (enum lmc_dtype)dtype;
+                    options.level = (enum lmc_level)level;
+                    options.log2_block = i == 3 ? 14 : 17;
+                    options.parallel = parallel;
+                    options.prediction = base;
+                    options.prediction_size = size;
+                    t_fill(src, size, kind, options.dtype, i);
+                    t_fill_base(base, src, size, (enum t_base)how, kind, options.dtype, i);
+                    ws_size = lmc_tensor_workspace_size(&options);
+                    if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
+                    if (lmc_encode_tensor(enc, 700000, &enc_size, src, size, &options, ws, ws_size) != LMC_OK) return 0;
+                    sprintf(name, "%s%s %s %s %lu", level ? "max " : "", lmc_dtype_name(options.dtype), t_kind_names[kind], t_base_names[how], (unsigned long)counts[i]);
+                    show(name, enc, enc_size);
+                    free(ws);
+                }
+    free(src);
+    free(base);
+    free(enc);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const size_t counts[] = {1, 3, 100, 257, 4096, 16385, 65536, 150000};
@@ -60,6 +102,7 @@ int main(int argc, char **argv)
                 show(name, enc, enc_size);
                 free(ws);
             }
+    if (!show_deltas(workers ? &parallel : NULL)) return 1;
     memset(&options, 0, sizeof options);
     options.parallel = workers ? &parallel : NULL;
     t_fill(src, 300000, T_PICKLE, LMC_U8, 3);

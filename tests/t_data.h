@@ -167,6 +167,47 @@ static inline void t_fill(uint8_t *dst, size_t size, enum t_kind kind, enum lmc_
     }
 }
 
+/* -- predictions: what the elements were before -- */
+
+enum t_base {
+    T_EQUAL,
+    T_FEW,       /* 1.5 % of the elements are up to four steps away */
+    T_STEPS,     /* most are a few steps away, some many */
+    T_ALL,       /* all differ in the lower half of their bits */
+    T_SIGNS,     /* one in seven has the other sign */
+    T_UNRELATED, /* other elements of the same kind */
+    T_NOTHING,   /* zeros */
+    T_SPECIALS,  /* NaNs, infinities, denormals: of the prediction */
+    T_BASES
+};
+
+static const char *const t_base_names[T_BASES] = {"equal", "few", "steps", "all", "signs", "unrelated", "nothing", "specials"};
+
+/* The prediction of size bytes at src, which t_fill made with that seed or another; the last element may be cut. */
+static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, enum t_base how, enum t_kind kind, enum lmc_dtype dtype, uint64_t seed)
+{
+    unsigned width = lmc_dtype_width(dtype), k;
+    uint64_t state = seed * 3 + (uint64_t)how * 7919 + 5;
+    size_t i;
+    switch (how) {
+    case T_UNRELATED: t_fill(base, size, kind, dtype, seed + 77); return;
+    case T_NOTHING: t_fill(base, size, T_ZERO, dtype, seed); return;
+    case T_SPECIALS: t_fill(base, size, T_SPECIAL, dtype, seed + 78); return;
+    default: memcpy(base, src, size); break;
+    }
+    if (how == T_EQUAL) return;
+    for (i = 0; i + width <= size; i += width) {
+        const uint64_t r = t_random(&state), sign = (uint64_t)1 << (8 * width - 1);
+        uint64_t v = 0;
+        for (k = 0; k < width; k++) v |= (uint64_t)base[i + k] << 8 * k;
+        if (how == T_FEW && r % 1000 < 15) v += (r >> 10 & 7) - 3;
+        if (how == T_STEPS && r % 10 < 7) v += (r >> 8 & 15) - 7 + (r % 10 == 0 ? (r >> 12 & 511) : 0);
+        if (how == T_ALL) v ^= (r | 1) & ((UINT64_C(1) << 4 * width) - 1);
+        if (how == T_SIGNS && r % 7 == 0) v ^= sign;
+        for (k = 0; k < width; k++) base[i + k] = (uint8_t)(v >> 8 * k);
+    }
+}
+
 /* -- the floor -- */
 
 /* Sum of the order-0 entropies of the byte planes of the rotated elements, in bytes, block by block: what the coder can

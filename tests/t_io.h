@@ -385,6 +385,20 @@ static inline int t_on_end(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
+/* What was delivered before. */
+static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    t_restore *r = (t_restore *)user;
+    uint64_t there;
+    if (t_fails(r->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (number > r->file || (number == r->file && !r->open)) there = 0;
+    else there = number < r->file ? r->model->files[number].size : r->at;
+    r->wrong |= offset > there || size > there - offset;
+    if (r->wrong) return LMC_ERR_READ;
+    if (size) memcpy(dst, r->model->files[number].data + offset, size);
+    return LMC_OK;
+}
+
 /* Restore from memory; *wrong: something was delivered, or success reported, that is not the model's. */
 static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in, lmc_restore_options *options, uint8_t identity[32], int *wrong)
 {

@@ -1,0 +1,1910 @@
+/* Predictions in all three layers: blocks and tensors against any array, snapshots against a base and against themselves. What the
+ * encoder avoids is built by hand, and decoded by a model that was written from the spec alone. */
+#include "t_io.h"
+
+static t_guard g_src, g_base, g_enc, g_dst, g_ws;
+static const lmc_position origin = {0, 0};
+
+/* ==== blocks ==== */
+
+static enum lmc_level g_level;
+static long g_predicted;      /* blocks that used their prediction */
+static long g_larger_by;      /* the most bytes that a prediction has cost */
+static char g_larger_case[sizeof t_about];
+static int g_is_unlucky;      /* the data is made to mislead the sample */
+
+static int is_filled(const uint8_t *p, size_t size, int value)
+{
+    size_t i;
+    for (i = 0; i < size && p[i] == value; i++) {}
+    return i == size;
+}
+
+/* A block that has a prediction, without it, with another, with a shorter one: the right status, and dst untouched. */
+static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, size_t size, lmc_position position, uint8_t *ws, size_t ws_size)
+{
+    uint8_t *const dst = t_tail(&g_dst, size);
+    uint64_t state = size;
+    size_t got = 4321, i;
+    memset(dst, 0x6E, size);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+    for (i = 0; i < 4; i++) { /* the first byte, the last, two others */
+        const size_t at = i == 0 ? 0 : i == 1 ? size - 1 : t_below(&state, size);
+        const uint8_t bit = (uint8_t)(1u << t_below(&state, 8));
+        if (i > 1 && size > 100000) break;
+        base[at] ^= bit;
+        CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+        base[at] ^= bit;
+    }
+    CHECK(got == 4321 && is_filled(dst, size, 0x6E));
+}
+
+/* Encode size bytes at src against as many at base, check all that is promised, decode to another place and in place. Returns the encoded
+ * size, and leaves the block at the end of g_enc. */
+static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype, lmc_position position)
+{
+    const size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n), bound = lmc_bound_block(size);
+    const uint32_t crc = t_crc32c(0, src, size), base_crc = t_crc32c(0, base, size);
+    uint8_t *ws = t_tail(&g_ws, ws_size), *enc = t_tail(&g_enc, bound), *dst;
+    size_t enc_size = 0, direct_size = 0, dst_size = 0;
+    lmc_block_info info;
+
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &direct_size, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, base, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
+    CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
+    if (!g_is_unlucky || g_level == LMC_LEVEL_DEFAULT) CHECK(enc_size <= direct_size);
+    if ((long)(enc_size - direct_size) > g_larger_by) {
+        g_larger_by = (long)(enc_size - direct_size);
+        memcpy(g_larger_case, t_about, sizeof t_about);
+    }
+    CHECK(t_crc32c(0, src, size) == crc && t_crc32c(0, base, size) == base_crc); /* untouched */
+    memmove(t_tail(&g_enc, enc_size), enc, enc_size); /* now it ends at the guard */
+    enc = t_tail(&g_enc, enc_size);
+
+    memset(&info, 0, sizeof info);
+    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc && (size_t)info.n * info.width == size);
+    CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) && !(info.stored && info.has_prediction));
+    g_predicted += info.has_prediction;
+
+    dst = t_tail(&g_dst, size);
+    memset(dst, 0x5A, size);
+    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size), LMC_OK);
+    CHECK(dst_size == size && memcmp(dst, src, size) == 0 && t_crc32c(0, base, size) == base_crc);
+    if (info.has_prediction) {
+        refuse_bases(enc, enc_size, base, size, position, ws, ws_size);
+    } else {
+        CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_OK);
+        CHECK(memcmp(dst, src, size) == 0);
+    }
+    memcpy(dst, base, size);
+    dst_size = 0;
+    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size), LMC_OK);
+    CHECK(dst_size == size && memcmp(dst, src, size) == 0);
+    return enc_size;
+}
+
+/* As above; and buffers of every size: those that are too small, and more than is needed, which changes nothing. */
+static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype, lmc_position position)
+{
+    const size_t enc_size = round_trip(src, base, size, dtype, position);
+    const size_t ws_size = lmc_workspace_size(size / lmc_dtype_width(dtype)), step = enc_size / 11 + 1;
+    uint8_t *const enc = t_tail(&g_enc, enc_size), *const ws = t_tail(&g_ws, ws_size);
+    uint8_t *const odd_src = g_src.data + 1, *const odd_base = g_base.data + 3, *const odd_dst = g_dst.data + 5, *const odd_enc = g_enc.data + 1;
+    size_t got = 12345, cap;
+    lmc_block_info info;
+    if (enc_size == 0) return; /* has been counted */
+    for (cap = 0; cap < enc_size; cap += cap + step >= enc_size && cap + 1 < enc_size ? enc_size - 1 - cap : step)
+        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+                 LMC_ERR_WORKSPACE);
+    CHECK(got == 12345);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype, g_level, position, ws, ws_size), LMC_OK);
+    CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size, base, dtype, g_level, position, g_ws.data, g_ws.cap), LMC_OK);
+    CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size + 999), enc, enc_size) == 0); /* a larger workspace changes nothing */
+    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    cap = lmc_workspace_size(info.n) - 1;
+    CHECK_STATUS(lmc_decode_block(g_dst.data, size, &got, enc, enc_size, base, size, position, t_tail(&g_ws, cap), cap), LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_block(g_dst.data, size - 1, &got, enc, enc_size, base, size, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    /* no alignment: everything at odd addresses */
+    memmove(odd_src, src, size);
+    memmove(odd_base, base, size);
+    CHECK_STATUS(lmc_encode_block(odd_enc, lmc_bound_block(size), &got, odd_src, size, odd_base, dtype, g_level, position, g_ws.data + 7, ws_size), LMC_OK);
+    CHECK(got == enc_size && memcmp(odd_enc, t_tail(&g_enc, enc_size), enc_size) == 0);
+    CHECK_STATUS(lmc_decode_block(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position, g_ws.data + 9, ws_size), LMC_OK);
+    CHECK(got == size && memcmp(odd_dst, odd_src, size) == 0);
+}
+
+static void test_round_trips(void)
+{
+    static const size_t counts[] = {1, 2, 3, 5, 7, 8, 9, 31, 33, 63, 64, 65, 129, 255, 256, 257, 511, 1000, 1365, 2047, 2049, 4097, 8191, 8192, 8193,
+                                    12000, 16385, 65536 + 3, 1 << 20};
+    static const lmc_position positions[] = {{0, 0}, {1, 2}, {UINT32_MAX, UINT32_MAX}};
+    int dtype, kind, how;
+    size_t i;
+    for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+        for (kind = 0; kind < T_KINDS; kind++)
+            for (how = 0; how < T_BASES; how++)
+                for (i = 0; i < sizeof counts / sizeof *counts; i++) {
+                    const enum lmc_dtype d = (enum lmc_dtype)dtype;
+                    const size_t size = counts[i] * lmc_dtype_width(d);
+                    const int common = d == LMC_U8 || d == LMC_F8_E5M2 || d == LMC_I16 || d == LMC_BF16 || d == LMC_F16 || d == LMC_F32 || d == LMC_F64 ||
+                                       d == LMC_I64 || d == LMC_AUTO;
+                    const size_t turn = i + (size_t)kind + 3 * (size_t)how + 5 * (size_t)dtype; /* not everything with everything */
+                    uint8_t *src, *base;
+                    if (!common && (kind != T_GAUSS && kind != T_SPECIAL)) continue;
+                    if (counts[i] > (common ? 2049u : 257u) && turn % (t_quick ? 31 : 5) != 0) continue;
+                    if (counts[i] > 12000 && ((kind != T_GAUSS && kind != T_SPECIAL && kind != T_SPARSE) || turn % 3 != 0)) continue;
+                    if (counts[i] > 65539 && (t_quick || (d != LMC_U8 && d != LMC_BF16 && d != LMC_F32 && d != LMC_F64) || how > T_ALL)) continue;
+                    if (t_quick && (counts[i] > 16385 || turn % 5 != 0)) continue;
+                    src = t_tail(&g_src, size);
+                    base = t_tail(&g_base, size);
+                    t_note("%s %s, base %s, %lu elements%s", lmc_dtype_name(d), t_kind_names[kind], t_base_names[how], (unsigned long)counts[i],
+                           g_level ? ", max" : "");
+                    t_fill(src, size, (enum t_kind)kind, d, counts[i]);
+                    t_fill_base(base, src, size, (enum t_base)how, (enum t_kind)kind, d, counts[i]);
+                    if (counts[i] <= (turn % 3 ? 9u : 257u) || (counts[i] <= 8193 && turn % 25 == 0)) edges(src, base, size, d, positions[turn % 3]);
+                    else round_trip(src, base, size, d, positions[turn % 3]);
+                }
+}
+
+/* All pairs of special and neighbouring values. */
+static void test_pairs(void)
+{
+    static const uint32_t values[] = {0, 1, 2, 0x7F, 0x80, 0x81, 0x3F7F, 0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF};
+    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F16, LMC_I16, LMC_F32, LMC_U32, LMC_F64, LMC_I64};
+    enum { VALUES = 2 * sizeof values / sizeof *values };
+    size_t d, i, k;
+    for (d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        const unsigned width = lmc_dtype_width(dtypes[d]);
+        const size_t n = (size_t)VALUES * VALUES * 5, size = n * width;
+        uint8_t *src = t_tail(&g_src, size), *base = t_tail(&g_base, size);
+        memset(src, 0, size);
+        memset(base, 0, size);
+        for (i = 0; i < n; i++) {
+            const uint32_t v = values[i % VALUES / 2] | (i & 1 ? 0x8000u : 0), b = values[i / VALUES % VALUES / 2] | (i / VALUES & 1 ? 0x8000u : 0);
+            for (k = 0; k < 2 && k < width; k++) { /* the top bytes; of wider elements the lowest differ, too */
+                src[i * width + width - 1 - k] = (uint8_t)(v >> (width == 1 ? 0 : 8 - 8 * k));
+                base[i * width + width - 1 - k] = (uint8_t)(b >> (width == 1 ? 0 : 8 - 8 * k));
+            }
+            if (width > 2) src[i * width] = (uint8_t)(i * 37), base[i * width] = (uint8_t)(i * 37 - i % 3);
+        }
+        t_note("pairs of %s", lmc_dtype_name(dtypes[d]));
+        edges(src, base, size, dtypes[d], origin);
+    }
+}
+
+/* What deltas are for: the prediction is used, and most of the size is gone. Of equal elements nearly nothing is left. */
+static void test_gains(void)
+{
+    static const struct { enum lmc_dtype dtype; enum t_base how; double most; } cases[] = {
+        {LMC_BF16, T_EQUAL, 0.001}, {LMC_F32, T_EQUAL, 0.001}, {LMC_U8, T_EQUAL, 0.001}, {LMC_F64, T_EQUAL, 0.001}, {LMC_I64, T_EQUAL, 0.001},
+        {LMC_BF16, T_FEW, 0.03}, {LMC_F16, T_FEW, 0.03}, {LMC_F32, T_FEW, 0.02}, {LMC_F64, T_FEW, 0.01}, {LMC_U8, T_FEW, 0.04},
+        {LMC_BF16, T_STEPS, 0.3}, {LMC_F32, T_STEPS, 0.16}, {LMC_F64, T_STEPS, 0.08}};
+    size_t i, n = 65536;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const size_t size = n * lmc_dtype_width(cases[i].dtype);
+        uint8_t *src = t_tail(&g_src, size), *base = t_tail(&g_base, size);
+        size_t got;
+        t_fill(src, size, T_GAUSS, cases[i].dtype, i);
+        t_fill_base(base, src, size, cases[i].how, T_GAUSS, cases[i].dtype, i);
+        got = round_trip(src, base, size, cases[i].dtype, origin);
+        t_note("%s %s: %lu of %lu bytes", lmc_dtype_name(cases[i].dtype), t_base_names[cases[i].how], (unsigned long)got, (unsigned long)size);
+        CHECK((double)got <= cases[i].most * (double)size && t_tail(&g_enc, got)[2] == 1);
+    }
+}
+
+/* Data where the sample says nothing of the rest: elements that no run of it touches are of another kind. Level max may then take a delta
+ * that fulfils what the sample promised, although the exact counts that it has without a prediction would do better. */
+static void test_luck(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
+    size_t d, n, how;
+    for (d = 0; d < 3; d++)
+        for (n = 30000; n <= 300000; n += 90000)
+            for (how = 0; how < 4; how++) {
+                const unsigned width = lmc_dtype_width(dtypes[d]);
+                const size_t size = n * width;
+                uint8_t *src = t_tail(&g_src, size), *base = t_tail(&g_base, size);
+                uint32_t i;
+                t_note("luck: %s, %lu elements, %lu%s", lmc_dtype_name(dtypes[d]), (unsigned long)n, (unsigned long)how, g_level ? ", max" : "");
+                t_fill(src, size, how & 1 ? T_CONSTANT : T_GAUSS, dtypes[d], n);
+                t_fill(base, size, how & 2 ? T_RANDOM : T_GAUSS, dtypes[d], n + 1);
+                for (i = 0; i < LMC__SAMPLE_RUNS; i++) { /* the runs are equal and random */
+                    const size_t at = lmc__sample_place(i, n) * width;
+                    t_fill(src + at, LMC__SAMPLE_RUN * width, T_RANDOM, dtypes[d], i);
+                    memcpy(base + at, src + at, LMC__SAMPLE_RUN * width);
+                }
+                g_is_unlucky = 1;
+                CHECK(round_trip(src, base, size, dtypes[d], origin) <= size);
+                g_is_unlucky = 0;
+            }
+}
+
+/* ==== blocks built by hand ==== */
+
+/* The spec's residuals (7.2), W bits at a time in the words of the spec. */
+static uint64_t model_element(uint64_t b, uint64_t r, unsigned width, int subtract)
+{
+    const unsigned W = 8 * width;
+    const uint64_t S = UINT64_C(1) << (W - 1), modulo = S - 1 + S;
+    uint64_t s = b & S, d, t;
+    if (!subtract) return r ^ b;
+    d = ((r >> 1) ^ (0 - (r & 1))) & modulo;
+    t = ((b & (S - 1)) + d) & modulo;
+    return (s ^ (t < S ? t : t ^ (S - 1))) & modulo;
+}
+
+static unsigned model_key(uint64_t b, unsigned width)
+{
+    const unsigned W = 8 * width;
+    return W == 8 ? (unsigned)((b << 1 | b >> 7) & 255) : (unsigned)(b >> (W - 9) & 255);
+}
+
+static void put(uint8_t *p, uint64_t v, unsigned size)
+{
+    for (; size > 0; size--, v >>= 8) *p++ = (uint8_t)v;
+}
+
+static uint64_t get(const uint8_t *p, unsigned size)
+{
+    uint64_t v = 0;
+    while (size-- > 0) v = v << 8 | p[size];
+    return v;
+}
+
+typedef struct built {
+    uint8_t data[1 << 17];
+    size_t size;
+    unsigned width, subtract, prediction, n_classes, sparse, natural, joint, layout;
+    size_t n;
+    uint8_t thresholds[7];
+} built;
+
+/* Header_CRC at the position {0, 0}. */
+static void repair_block(uint8_t *block)
+{
+    uint8_t bytes[28] = {0};
+    memcpy(bytes + 8, block, 20);
+    put(block + 20, t_crc32c(0, bytes, 28), 4);
+}
+
+static void put_byte(built *b, unsigned v)
+{
+    if (b->size == sizeof b->data) abort();
+    b->data[b->size++] = (uint8_t)v;
+}
+
+static void put_bits(built *b, const uint8_t *bits, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i += 8) {
+        unsigned byte = 0, k;
+        for (k = 0; k < 8 && i + k < n; k++) byte |= (unsigned)(bits[i + k] != 0) << k;
+        put_byte(b, byte);
+    }
+}
+
+/* A mask of nesting 0; raw: frozen trees are not this test's affair. */
+static void put_mask(built *b, const uint8_t *bits, size_t n)
+{
+    if (n >= 256) put_byte(b, 0);
+    put_bits(b, bits, n);
+}
+
+/* A list in one of the modes that fit it: style chooses. */
+static void put_list(built *b, const uint8_t *list, size_t n, unsigned style)
+{
+    uint8_t bits[8192], low = 255, high = 0;
+    size_t i, n_other = 0;
+    for (i = 0; i < n; i++) {
+        if (list[i] < low) low = list[i];
+        if (list[i] > high) high = list[i];
+    }
+    for (i = 0; i < n; i++) n_other += list[i] != low && list[i] != high;
+    if (style % 4 != 0 && low == high) {
+        put_byte(b, 1);
+        put_byte(b, low);
+    } else if (style % 4 != 0 && n_other == 0) { /* two symbols with codes of one bit */
+        const unsigned count = high - low + 1u;
+        put_byte(b, 2);
+        put_byte(b, low);
+        put_byte(b, count - 1);
+        for (i = 0; i < count; i += 2) put_byte(b, (i == 0 ? 1u : 0u) | (i + 1 == count ? 0u : i + 2 == count ? 16u : 0u) | (i + 1 == count ? 1u : 0u));
+        for (i = 0; i < n; i++) bits[i] = list[i] == high;
+        put_mask(b, bits, n);
+    } else if (style % 4 == 2) { /* one symbol and the escape */
+        put_byte(b, 3);
+        put_byte(b, low);
+        put_byte(b, 0);
+        put_byte(b, 0x11);
+        for (i = 0; i < n; i++) bits[i] = list[i] != low;
+        put_mask(b, bits, n);
+        for (i = 0; i < n; i++)
+            if (list[i] != low) put_byte(b, list[i]);
+    } else {
+        put_byte(b, 0);
+        for (i = 0; i < n; i++) put_byte(b, list[i]);
+    }
+}
+
+static void put_header(built *b, const uint8_t *content, const uint8_t *base)
+{
+    const unsigned log2_width = b->width == 1 ? 0 : b->width == 2 ? 1 : b->width == 4 ? 2 : 3;
+    uint8_t *p = b->data;
+    p[0] = 0xB1;
+    p[1] = (uint8_t)(log2_width | b->subtract << 2 | b->joint << 3 | b->layout << 5);
+    p[2] = (uint8_t)b->prediction;
+    p[3] = (uint8_t)((b->n_classes - 1) | b->sparse << 3 | b->natural << 4);
+    put(p + 4, b->n, 4);
+    put(p + 8, b->size - 24, 4);
+    put(p + 12, t_crc32c(0, content, b->n * b->width), 4);
+    put(p + 16, b->prediction ? t_crc32c(0, base, b->n * b->width) : 0, 4);
+    repair_block(p);
+}
+
+/* Build the payload of residuals[0, n) by section 7.3. */
+static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint64_t *state)
+{
+    static uint8_t list[8192], mask[8192], class_of[8192];
+    unsigned c, p;
+    size_t i, m;
+    b->size = 24;
+    b->layout = 1;
+    for (i = 0; i < b->n; i++) {
+        const unsigned key = b->prediction ? model_key(get(base + i * b->width, b->width), b->width) : 0;
+        class_of[i] = 0;
+        for (c = 0; c + 1 < b->n_classes; c++) class_of[i] = (uint8_t)(class_of[i] + (b->thresholds[c] <= key));
+    }
+    for (c = 0; c + 1 < b->n_classes; c++) put_byte(b, b->thresholds[c]);
+    for (c = 0; c < b->n_classes && b->sparse; c++) {
+        for (m = i = 0; i < b->n; i++)
+            if (class_of[i] == c) mask[m++] = residuals[i] != 0;
+        if (m) put_mask(b, mask, m);
+    }
+    for (p = 0; p < b->natural; p++)
+        for (i = 0; i < b->n; i++) put_byte(b, (unsigned)(residuals[i] >> 8 * p & 255));
+    for (c = 0; c < b->n_classes; c++)
+        for (p = b->natural; p < b->width; p++) {
+            for (m = i = 0; i < b->n; i++)
+                if (class_of[i] == c && (!b->sparse || residuals[i] != 0)) list[m++] = (uint8_t)(residuals[i] >> 8 * p);
+            if (m) put_list(b, list, m, (unsigned)t_below(state, 8));
+        }
+}
+
+static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t *got)
+{
+    const size_t size = b->n * b->width, ws_size = lmc_workspace_size(b->n);
+    uint8_t *const enc = t_tail(&g_enc, b->size);
+    memcpy(enc, b->data, b->size);
+    memset(t_tail(&g_dst, size), 0x44, size);
+    return lmc_decode_block(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0, origin, t_tail(&g_ws, ws_size), ws_size);
+}
+
+/* What the header may not say, and what the payload may not. */
+static void refuse_built(const built *good, const uint8_t *base, uint64_t *state)
+{
+    static built bad;
+    size_t got, i;
+#define REFUSE(change, status) (bad = *good, change, repair_block(bad.data), CHECK_STATUS(decode_built(&bad, base, &got), status))
+    REFUSE(bad.data[3] |= 0x80, LMC_ERR_UNSUPPORTED);
+    REFUSE(bad.data[2] = 2, LMC_ERR_UNSUPPORTED);
+    REFUSE(bad.data[1] |= 0x18, LMC_ERR_UNSUPPORTED);
+    if (good->prediction || good->sparse) REFUSE(bad.data[1] |= 0x08, LMC_ERR_CORRUPT); /* Joint */
+    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 0x8F) | good->width << 4), good->width < 8 ? LMC_ERR_CORRUPT : LMC_ERR_UNSUPPORTED);
+    if (good->width > 1) {
+        REFUSE(bad.data[3] = 0x10, LMC_ERR_CORRUPT);         /* Natural with one class */
+        REFUSE(bad.data[3] = 0x10 | 8 | 1, LMC_ERR_CORRUPT); /* and with Sparse */
+    }
+    REFUSE((bad.data[1] &= 0x03, bad.data[2] = 1), LMC_ERR_CORRUPT); /* stored, but predicted */
+    if (good->prediction) {
+        REFUSE(bad.data[16] ^= 1, LMC_ERR_BASE_WRONG);
+        if (good->n_classes > 1) REFUSE((bad.data[2] = 0, put(bad.data + 16, 0, 4)), LMC_ERR_CORRUPT); /* classes of nothing */
+        REFUSE((bad.data[2] = 0, bad.data[3] = 0), LMC_ERR_CORRUPT); /* Base_CRC of nothing */
+    } else {
+        REFUSE(bad.data[16] = 1, LMC_ERR_CORRUPT);
+    }
+    for (i = 0; i + 1 < good->n_classes; i++) {
+        REFUSE(bad.data[24 + i] = i ? bad.data[23 + i] : 0, LMC_ERR_CORRUPT);
+        if (i) REFUSE(bad.data[24 + i] = (uint8_t)(bad.data[23 + i] - 1), LMC_ERR_CORRUPT);
+    }
+    if (good->size + 1 < good->n * good->width + 24) /* a byte that nobody reads */
+        REFUSE((put(bad.data + 8, bad.size - 24 + 1, 4), bad.data[bad.size++] = 0), LMC_ERR_CORRUPT);
+    for (i = 0; i < 6; i++) { /* ends early: somewhere in the payload */
+        const size_t cut = 1 + (i == 0 ? 0 : t_below(state, good->size - 24));
+        REFUSE((bad.size -= cut, put(bad.data + 8, bad.size - 24, 4)), LMC_ERR_CORRUPT);
+    }
+#undef REFUSE
+}
+
+static void test_built(void)
+{
+    static built b;
+    static uint64_t residuals[4096];
+    uint64_t state = 31337;
+    long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes8 = 0, n_empty = 0, n_natural = 0, n_sparse = 0, n_unpredicted = 0;
+    for (round = 0; round < rounds; round++) {
+        const size_t max = round % 50 == 0 ? 3000 : round % 3 == 0 ? 300 : 40;
+        uint8_t *src, *base;
+        unsigned c, p, kinds[8];
+        size_t i, size, got = 0;
+        uint64_t thresholds, key_spread = t_random(&state);
+        memset(&b, 0, sizeof b - 0);
+        b.width = 1u << t_below(&state, 4);
+        b.subtract = (unsigned)t_below(&state, 2);
+        b.prediction = t_below(&state, 8) != 0;
+        b.n_classes = b.prediction ? 1 + (unsigned)t_below(&state, 8) : 1;
+        b.sparse = t_below(&state, 3) == 0;
+        b.natural = b.n_classes > 1 && !b.sparse && t_below(&state, 2) ? (unsigned)t_below(&state, b.width) : 0;
+        b.n = 1 + t_below(&state, max);
+        size = b.n * b.width;
+        src = t_tail(&g_src, size);
+        base = t_tail(&g_base, size);
+        /* thresholds: any, with the borders 1 and 255 more often */
+        for (c = 0; c + 1 < b.n_classes; c++) {
+            const unsigned left = b.n_classes - 2 - c, low = c ? b.thresholds[c - 1] + 1u : 1u;
+            thresholds = t_below(&state, 3) == 0 ? (c == 0 ? 1 : 255 - left) : low + t_below(&state, 256 - left - low);
+            b.thresholds[c] = (uint8_t)thresholds;
+        }
+        t_fill(base, size, t_below(&state, 3) == 0 ? T_SPECIAL : key_spread & 1 ? T_RANDOM : T_GAUSS,
+               b.width == 1 ? LMC_F8_E4M3 : b.width == 2 ? LMC_BF16 : b.width == 4 ? LMC_F32 : LMC_F64, (uint64_t)round);
+        for (p = 0; p < 8; p++) kinds[p] = (unsigned)t_below(&state, 5);
+        if (!b.sparse) kinds[b.width - 1] %= 2; /* something must be smaller than the elements */
+        for (i = 0; i < b.n; i++) {
+            uint64_t r = 0;
+            for (p = 0; p < b.width; p++) {
+                const uint64_t v = kinds[p] == 0 ? 7 : kinds[p] == 1 ? (t_random(&state) & 1) * 255 : kinds[p] == 2 ? t_random(&state) % 3 : t_random(&state) & 255;
+                r |= v << 8 * p;
+            }
+            if (b.sparse && t_below(&state, 4) < key_spread % 5) r = 0;
+            residuals[i] = r;
+        }
+        build(&b, residuals, base, &state);
+        if (b.size - 24 >= size) continue; /* such a block may not be */
+        for (i = 0; i < b.n; i++)
+            put(src + i * b.width, model_element(b.prediction ? get(base + i * b.width, b.width) : 0, residuals[i], b.width, (int)b.subtract), b.width);
+        put_header(&b, src, base);
+        t_note("built %ld: width %u, %s, prediction %u, %u classes, sparse %u, natural %u, %lu elements", round, b.width, b.subtract ? "subtract" : "xor",
+               b.prediction, b.n_classes, b.sparse, b.natural, (unsigned long)b.n);
+        if (!CHECK_STATUS(decode_built(&b, b.prediction ? base : NULL, &got), LMC_OK)) continue;
+        CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
+        { /* in place */
+            const size_t ws_size = lmc_workspace_size(b.n);
+            memcpy(t_tail(&g_dst, size), base, size);
+            CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size), b.size, t_tail(&g_dst, size), size, origin,
+                                          t_tail(&g_ws, ws_size), ws_size), LMC_OK);
+            CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+        }
+        n_built++;
+        n_classes8 += b.n_classes == 8 && b.width == 8;
+        n_natural += b.natural > 0;
+        n_sparse += b.sparse && b.n_classes > 1;
+        n_unpredicted += b.prediction == 0 && b.sparse;
+        n_empty += b.n_classes > 1 && b.n < b.n_classes;
+        if (round % 20 == 0) refuse_built(&b, b.prediction ? base : NULL, &state);
+    }
+    t_note("built");
+    CHECK(n_built > rounds / 3 && n_classes8 > rounds / 200 && n_natural > rounds / 50 && n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
+}
+
+/* A mask that is longer than its elements. */
+static void test_padding(void)
+{
+    static built b;
+    uint64_t residuals[11], state = 9;
+    uint8_t base[22], src[22];
+    size_t i, got;
+    memset(&b, 0, sizeof b);
+    b.width = 2;
+    b.n = 11;
+    b.prediction = b.n_classes = b.sparse = 1;
+    memset(base, 1, sizeof base);
+    for (i = 0; i < 11; i++) residuals[i] = i == 4;
+    build(&b, residuals, base, &state);
+    for (i = 0; i < 11; i++) put(src + 2 * i, 0x0101 ^ residuals[i], 2);
+    put_header(&b, src, base);
+    t_note("padding of a class's mask");
+    CHECK_STATUS(decode_built(&b, base, &got), LMC_OK);
+    for (i = 3; i < 8; i++) {
+        b.data[25] ^= (uint8_t)(1u << i);
+        CHECK_STATUS(decode_built(&b, base, &got), LMC_ERR_CORRUPT);
+        b.data[25] ^= (uint8_t)(1u << i);
+    }
+}
+
+/* ==== tensors ==== */
+
+static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, const void *prediction, size_t size)
+{
+    lmc_tensor_options options;
+    memset(&options, 0, sizeof options);
+    options.dtype = dtype;
+    options.log2_block = log2_block;
+    options.level = g_level;
+    options.prediction = prediction;
+    options.prediction_size = size;
+    return options;
+}
+
+static enum lmc_status decode_range(uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size, uint64_t total, const lmc_tensor_options *options)
+{
+    const size_t ws_size = lmc_tensor_workspace_size(options);
+    memset(t_tail(&g_dst, size), 0x33, size);
+    return lmc_decode_tensor(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options, t_tail(&g_ws, ws_size), ws_size);
+}
+
+static void test_tensors(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32, LMC_U8, LMC_F64, LMC_AUTO};
+    static const size_t counts[] = {0, 1, 16384, 16385, 60001, 200003};
+    static const unsigned workers[] = {1, 2, 5};
+    uint64_t state = 4;
+    size_t d, k, i;
+    int how;
+    for (d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (k = 0; k < sizeof counts / sizeof *counts; k++)
+            for (how = T_EQUAL; how <= T_UNRELATED; how += 1 + (how == T_FEW ? 2 : 0)) {
+                const size_t size = counts[k] * lmc_dtype_width(dtypes[d]);
+                uint8_t *const src = t_tail(&g_src, size), *const base = t_tail(&g_base, size);
+                lmc_tensor_options options = options_of(dtypes[d], k % 2 ? 14 : 0, base, size), plain;
+                const size_t ws_size = lmc_tensor_workspace_size(&options);
+                const uint64_t bound = lmc_bound_tensor(size, &options);
+                size_t enc_size = 99, got = 98, plain_size = 0;
+                uint8_t *enc, *copy;
+                if (t_quick && counts[k] > 70000) continue;
+                t_note("tensor of %s, %lu elements, base %s", lmc_dtype_name(dtypes[d]), (unsigned long)counts[k], t_base_names[how]);
+                t_fill(src, size, T_GAUSS, dtypes[d], k);
+                t_fill_base(base, src, size, (enum t_base)how, T_GAUSS, dtypes[d], k);
+                CHECK(bound >= size && ws_size > 0);
+                enc = t_tail(&g_enc, (size_t)bound);
+                CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, &options, t_tail(&g_ws, ws_size), ws_size), LMC_OK);
+                memmove(t_tail(&g_enc, enc_size), enc, enc_size);
+                enc = t_tail(&g_enc, enc_size);
+                CHECK_STATUS(decode_range(0, size, enc, enc_size, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+                if (size == 0) continue;
+                copy = (uint8_t *)t_copy(enc, enc_size);
+                for (i = 0; i < 3; i++) { /* threads: the same bytes, decoded in place, too */
+                    unsigned n = workers[i];
+                    lmc_parallel parallel = t_parallel(&n);
+                    uint8_t *const dst = t_tail(&g_dst, size);
+                    options.parallel = &parallel;
+                    if (t_quick && i == 1) continue;
+                    CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, (size_t)bound), (size_t)bound, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK(got == enc_size && memcmp(t_tail(&g_enc, (size_t)bound), copy, got) == 0);
+                    got = 5;
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK); /* no more room than needed */
+                    CHECK(got == enc_size && memcmp(g_dst.data, copy, got) == 0);
+                    got = 5;
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size - 1, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
+                    CHECK(got == 5);
+                    memcpy(dst, base, size);
+                    options.prediction = dst;
+                    CHECK_STATUS(lmc_decode_tensor(dst, 0, size, copy, enc_size, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK(memcmp(dst, src, size) == 0);
+                    options.prediction = base;
+                }
+                options.parallel = NULL;
+                for (i = 0; i < (t_quick ? 6u : 25u); i++) {
+                    const size_t from = i == 0 ? size - 1 : t_below(&state, size), part = i == 0 ? 1 : t_below(&state, size - from + 1);
+                    CHECK_STATUS(decode_range(from, part, copy, enc_size, size, &options), LMC_OK);
+                    CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
+                }
+                options.prediction_size = size - 1;
+                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_BASE_WRONG);
+                options.prediction_size = size + 1;
+                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                options.prediction_size = size;
+                if (how <= T_STEPS && size > 1000) {
+                    const size_t at = t_below(&state, size);
+                    base[at] ^= 0x10;
+                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                    CHECK_STATUS(decode_range(at, 1, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                    base[at] ^= 0x10;
+                    plain = options;
+                    plain.prediction = NULL;
+                    plain.prediction_size = 0;
+                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &plain), LMC_ERR_BASE_MISSING);
+                    plain.log2_block = options.log2_block ? 14 : dtypes[d] == LMC_F32 || dtypes[d] == LMC_F64 ? 18 : 20; /* as they are with a prediction */
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &plain_size, src, size, &plain, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK(enc_size <= plain_size);
+                }
+                free(copy);
+            }
+}
+
+
+/* ==== conversions (5.2) ==== */
+
+/* The value of a float of so many exponent and mantissa bits; infinity as the number that would come next. All are exact in a double. */
+static double float_value(uint32_t v, unsigned exponent_bits, unsigned mantissa_bits)
+{
+    const int exponent = (int)(v >> mantissa_bits & ((1u << exponent_bits) - 1)), bias = (1 << (exponent_bits - 1)) - 1;
+    const uint32_t mantissa = v & ((1u << mantissa_bits) - 1);
+    return ldexp(exponent ? mantissa + ldexp(1, (int)mantissa_bits) : mantissa, (exponent ? exponent : 1) - bias - (int)mantissa_bits);
+}
+
+/* F32 to the nearest of all floats of that kind, the even one of two. values: of all that are not negative, up to infinity. */
+static unsigned slow_round(uint32_t v, const double *values, unsigned mantissa_bits)
+{
+    const unsigned sign = v >> 16 & 0x8000, infinity = (0x7FFFu >> mantissa_bits) << mantissa_bits;
+    unsigned low = 0, high = infinity;
+    double x;
+    v &= 0x7FFFFFFF;
+    if (v > 0x7F800000) return sign | infinity | (v >> (23 - mantissa_bits) & (infinity ^ 0x7FFF)) | 1u << (mantissa_bits - 1);
+    if (v == 0x7F800000) return sign | infinity;
+    x = float_value(v, 8, 23);
+    if (x >= values[infinity]) return sign | infinity;
+    while (high - low > 1) { /* values[low] <= x < values[high] */
+        const unsigned middle = (low + high) / 2;
+        if (values[middle] <= x) low = middle;
+        else high = middle;
+    }
+    if (2 * x > values[low] + values[high] || (2 * x == values[low] + values[high] && (low & 1))) low = high;
+    return sign | low;
+}
+
+static double g_bf16[0x8000], g_f16[0x8000];
+
+static void try_conversion(uint32_t v)
+{
+    const unsigned bf16 = slow_round(v, g_bf16, 7), f16 = slow_round(v, g_f16, 10);
+    uint8_t in[4], out[2];
+    if (lmc__to_bf16(v) != bf16 || lmc__to_f16(v) != f16) {
+        t_note("F32 %08lx: to BF16 %04x, should be %04x; to F16 %04x, should be %04x", (unsigned long)v, lmc__to_bf16(v), bf16, lmc__to_f16(v), f16);
+        CHECK(0);
+    }
+    put(in, v, 4);
+    lmc__convert(out, in, 1, LMC_CONVERT_F32_TO_F16);
+    if (get(out, 2) != f16) CHECK(get(out, 2) == f16);
+    lmc__convert(out, in, 1, LMC_CONVERT_F32_TO_BF16);
+    if (get(out, 2) != bf16) CHECK(get(out, 2) == bf16);
+}
+
+static void test_conversions(void)
+{
+    uint64_t state = 77;
+    uint32_t h, v, k, step = t_quick ? 61 : 1;
+    for (h = 0; h < 0x8000; h++) {
+        g_bf16[h] = float_value(h, 8, 7);
+        g_f16[h] = float_value(h, 5, 10);
+    }
+    t_note("conversions");
+    for (h = 0; h < 0x10000; h += h < 0x100 ? 1 : step) {
+        static const uint32_t low[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
+        for (k = 0; k < 6; k++) try_conversion(h << 16 | low[k]); /* around BF16 numbers, and around their middles */
+        if ((h & 0x7FFF) < 0x7C00) { /* around F16 numbers, and around their middles: exact in F32 */
+            float value = (float)g_f16[h & 0x7FFF], middle = (float)((g_f16[h & 0x7FFF] + g_f16[(h & 0x7FFF) + 1]) / 2);
+            for (k = 0; k < 3; k++) {
+                memcpy(&v, &value, 4);
+                try_conversion((v + k - (v ? 1 : 0)) ^ (h & 0x8000) << 16);
+                memcpy(&v, &middle, 4);
+                try_conversion((v + k - 1) ^ (h & 0x8000) << 16);
+            }
+        }
+    }
+    for (k = 0; k < (t_quick ? 20000u : 1000000u); k++) {
+        const uint64_t r = t_random(&state);
+        v = (uint32_t)r;
+        if (r >> 63) v = (v & 0x807FFFFF) | (uint32_t)(100 + (r >> 32) % 46) << 23; /* where F16 has its numbers */
+        try_conversion(v);
+    }
+    CHECK(lmc__to_f16(0x477FEFFF) == 0x7BFF && lmc__to_f16(0x477FF000) == 0x7C00 && lmc__to_f16(0x33000000) == 0 && lmc__to_f16(0x33000001) == 1);
+    CHECK(lmc__to_bf16(0x7F7F7FFF) == 0x7F7F && lmc__to_bf16(0x7F7F8000) == 0x7F80 && lmc__to_bf16(0x7F800001) == 0x7FC0);
+    CHECK(lmc__to_f16(0xFF800001) == 0xFE00 && lmc__to_f16(0x7FFFFFFF) == 0x7FFF);
+}
+
+/* ==== snapshots ==== */
+
+/* A tensor with its data. */
+typedef struct part {
+    const char *name, *dtype;
+    unsigned rank;
+    uint64_t shape[2];
+    uint8_t *data;
+    size_t size;
+    const lmc_twin *twin;
+} part;
+
+static uint8_t *allocate(size_t size)
+{
+    uint8_t *data = (uint8_t *)malloc(size ? size : 1);
+    if (data == NULL) abort();
+    return data;
+}
+
+static part make_part(const char *name, const char *dtype, unsigned rank, uint64_t rows, uint64_t columns, enum t_kind kind, uint64_t seed)
+{
+    part p;
+    memset(&p, 0, sizeof p);
+    p.name = name;
+    p.dtype = dtype;
+    p.rank = rank;
+    p.shape[0] = rows;
+    p.shape[1] = columns;
+    p.size = (size_t)((rank > 0 ? rows : 1) * (rank > 1 ? columns : 1)) * lmc_dtype_bits(lmc_find_dtype(dtype)) / 8;
+    p.data = allocate(p.size);
+    t_fill(p.data, p.size, kind, lmc_find_dtype(dtype), seed);
+    return p;
+}
+
+/* The same tensor at another time. */
+static part change(const part *old, enum t_base how, uint64_t seed)
+{
+    part p = *old;
+    p.data = allocate(p.size);
+    t_fill_base(p.data, old->data, p.size, how, T_GAUSS, lmc_find_dtype(p.dtype), seed);
+    return p;
+}
+
+static void free_parts(part *parts, size_t n)
+{
+    while (n-- > 0) free(parts[n].data);
+}
+
+static void free_model(t_model *model)
+{
+    size_t i;
+    for (i = 0; i < model->n_files; i++) {
+        free((void *)(uintptr_t)model->files[i].data);
+        free((void *)(uintptr_t)model->files[i].file.tensors);
+    }
+    memset(model, 0, sizeof *model);
+}
+
+/* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes i-th. Shapes and twins are the parts'. */
+static t_file *add_shard(t_model *model, const char *path, const part *parts, const size_t *order, size_t n)
+{
+    lmc_tensor *tensors = (lmc_tensor *)calloc(n + 1, sizeof *tensors);
+    size_t size = 301, i;
+    uint8_t *data;
+    t_file *f;
+    if (tensors == NULL) abort();
+    for (i = 0; i < n; i++) {
+        const part *p = &parts[order ? order[i] : i];
+        tensors[i] = t_tensor(p->name, p->dtype, p->rank, p->shape, size, p->size);
+        tensors[i].twin = p->twin;
+        size += p->size + (i % 4 == 2 ? 5 : 0);
+    }
+    data = allocate(size += 9);
+    t_fill(data, size, T_TEXT, LMC_U8, n);
+    for (i = 0; i < n; i++) memcpy(data + tensors[i].offset, parts[order ? order[i] : i].data, (size_t)tensors[i].size);
+    f = t_add_file(model, path, data, size);
+    f->file.tensors = tensors;
+    f->file.n_tensors = n;
+    return f;
+}
+
+static t_file *add_text(t_model *model, const char *path, size_t size, uint64_t seed, size_t change_at)
+{
+    uint8_t *data = allocate(size);
+    t_fill(data, size, T_TEXT, LMC_U8, seed);
+    if (change_at < size) data[change_at] ^= 1;
+    return t_add_file(model, path, data, size);
+}
+
+/* -- bases -- */
+
+/* Files as they lie on a disk, identified. */
+typedef struct loose {
+    const t_model *model;
+    lmc_file files[16];
+    lmc_tensor *tensors[16];
+    t_calls *calls;
+    long reads;
+} loose;
+
+static const lmc_file *get_loose(void *user, size_t number) { return number < 16 ? &((loose *)user)->files[number] : NULL; }
+
+static enum lmc_status read_loose(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    loose *l = (loose *)user;
+    l->reads++;
+    if (t_fails(l->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (number >= l->model->n_files || offset > l->model->files[number].size || size > l->model->files[number].size - offset) return LMC_ERR_READ;
+    memcpy(dst, l->model->files[number].data + offset, size);
+    return LMC_OK;
+}
+
+static lmc_base make_loose(loose *l, const t_model *model, const lmc_parallel *parallel, size_t piece)
+{
+    lmc_base base;
+    size_t i, k;
+    memset(l, 0, sizeof *l);
+    l->model = model;
+    for (i = 0; i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        lmc_file *const file = &l->files[i];
+        uint8_t want[32];
+        lmc_stream stream;
+        t_memory in;
+        memset(&in, 0, sizeof in);
+        in.data = (uint8_t *)(uintptr_t)f->data;
+        in.size = f->size;
+        in.piece = piece;
+        stream.read = t_read;
+        stream.user = &in;
+        *file = f->file;
+        file->size = f->size;
+        if (file->n_tensors) {
+            file->tensors = l->tensors[i] = (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
+            for (k = 0; k < file->n_tensors; k++) l->tensors[i][k].twin = NULL;
+        }
+        CHECK_STATUS(lmc_identify_file(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
+        CHECK(file->crc == t_crc32c(0, f->data, f->size));
+        for (k = 0; k < file->n_tensors; k++) {
+            const lmc_tensor *t = &file->tensors[k];
+            t_tensor_identity(f->data + t->offset, t->size, t->dtype, t->rank, t->shape, want);
+            CHECK(memcmp(t->identity, want, 32) == 0);
+        }
+        if (k == 0) {
+            t_file_identity(f, want);
+            CHECK(memcmp(file->identity, want, 32) == 0);
+        }
+    }
+    base.n_files = model->n_files;
+    base.get_file = get_loose;
+    base.read = read_loose;
+    base.user = l;
+    base.chain_depth = 0;
+    return base;
+}
+
+static void free_loose(loose *l)
+{
+    size_t i;
+    for (i = 0; i < 16; i++) free(l->tensors[i]);
+}
+
+static lmc_reader *open_memory(t_memory *memory, const lmc_base *base, const lmc_parallel *parallel)
+{
+    lmc_reader *reader = NULL;
+    lmc_reader_options options;
+    lmc_source source;
+    memset(&options, 0, sizeof options);
+    options.base = base;
+    options.parallel = parallel;
+    source.read_at = t_read_at;
+    source.user = memory;
+    source.size = memory->size;
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
+    return reader;
+}
+
+/* -- the writer's and the restorer's own snapshot -- */
+
+typedef struct own {
+    const t_model *model;
+    t_calls *calls;
+} own;
+
+static enum lmc_status read_own(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const own *o = (const own *)user;
+    if (t_fails(o->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (number >= o->model->n_files || offset > o->model->files[number].size || size > o->model->files[number].size - offset) return LMC_ERR_READ;
+    if (size) memcpy(dst, o->model->files[number].data + offset, size);
+    return LMC_OK;
+}
+
+/* -- a model that is written, restored and read in many ways -- */
+
+static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed)
+{
+    size_t i, k, round;
+    for (i = 0; i < model->n_files; i++) {
+        const t_file *f = &model->files[i];
+        const lmc_file *file = lmc_get_file(reader, i);
+        uint8_t *got = allocate(f->size + 1);
+        for (k = 0; k < f->file.n_tensors; k++)
+            for (round = 0; round < 4; round++) {
+                const lmc_tensor *t = &file->tensors[k];
+                const size_t size = (size_t)t->size, from = round == 0 || size == 0 ? 0 : t_below(&seed, size), part_size = round == 0 ? size : t_below(&seed, size - from + 1);
+                t_note("range of %s: %lu + %lu of %lu", t->name, (unsigned long)from, (unsigned long)part_size, (unsigned long)size);
+                memset(got, 0x77, part_size + 1);
+                CHECK_STATUS(lmc_read_tensor(reader, i, t, from, got, part_size), LMC_OK);
+                CHECK(memcmp(got, f->data + t->offset + from, part_size) == 0 && got[part_size] == 0x77);
+            }
+        for (round = 0; round < 10; round++) {
+            const size_t from = t_below(&seed, f->size + 1), part_size = t_below(&seed, f->size - from + 1);
+            t_note("range of file %lu: %lu + %lu", (unsigned long)i, (unsigned long)from, (unsigned long)part_size);
+            memset(got, 0x77, part_size + 1);
+            CHECK_STATUS(lmc_read_file(reader, i, from, got, part_size), LMC_OK);
+            CHECK((part_size == 0 || memcmp(got, f->data + from, part_size) == 0) && got[part_size] == 0x77);
+        }
+        free(got);
+    }
+}
+
+/* bases: the same base in several forms, or none. *out: what was written, always the same. */
+static void check_model(const t_model *model, const lmc_base *const *bases, size_t n_bases, int twins, unsigned log2_block, enum lmc_level level,
+                        const char *name, t_memory *out)
+{
+    static const size_t pieces[] = {0, T_STREAM, 4097, 31};
+    static const unsigned workers[] = {0, 5, 1, 2};
+    own self;
+    uint8_t id[32], id2[32], base_id[32];
+    uint32_t depth = 99;
+    size_t i, k, form, total = 0;
+    t_heap heap;
+    for (i = 0; i < model->n_files; i++) total += model->files[i].size;
+    memset(out, 0, sizeof *out);
+    self.model = model;
+    self.calls = NULL;
+    for (form = 0; form < (n_bases ? n_bases : 1); form++)
+        for (i = 0; i < 4; i++)
+            for (k = 0; k < 4; k++) {
+                unsigned n = workers[k];
+                lmc_parallel parallel = t_parallel(&n);
+                lmc_writer_options options;
+                t_memory again;
+                if ((t_quick && (i + k + form) % 3 != 0) || (pieces[i] == 31 && (k != 0 || total > 300000)) || (i + k > 3 && form > 0)) continue;
+                t_note("%s: write, base %lu, log2_block %u, pieces of %lu, %u workers", name, (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
+                memset(&heap, 0, sizeof heap);
+                heap.fail_at = -1;
+                memset(&again, 0, sizeof again);
+                memset(&options, 0, sizeof options);
+                options.log2_block = log2_block;
+                options.level = level;
+                options.parallel = n ? &parallel : NULL;
+                options.alloc_user = &heap;
+                options.base = n_bases ? bases[form] : NULL;
+                options.read_back = twins ? read_own : NULL;
+                options.read_back_user = &self;
+                CHECK_STATUS(t_write_model(model, &again, &options, pieces[i], id2), LMC_OK);
+                CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+                if (out->data == NULL) {
+                    *out = again;
+                    t_model_identity(model, id);
+                    CHECK(memcmp(id, id2, 32) == 0);
+                    continue;
+                }
+                CHECK(again.size == out->size && memcmp(again.data, out->data, again.size) == 0 && memcmp(id, id2, 32) == 0);
+                free(again.data);
+            }
+    memset(id2, 0, 32);
+    if (n_bases) CHECK_STATUS(lmc_identify_base(bases[0], id2, NULL), LMC_OK);
+    CHECK_STATUS(lmc_read_header(out->data, base_id, &depth), LMC_OK);
+    CHECK(memcmp(id2, base_id, 32) == 0 && depth == (n_bases ? bases[0]->chain_depth + 1 : 0));
+    for (form = 0; form < (n_bases ? n_bases : 1); form++)
+        for (i = 0; i < 4; i++)
+            for (k = 0; k < 4; k++) {
+                unsigned n = workers[k];
+                int wrong = 1;
+                lmc_parallel parallel = t_parallel(&n);
+                lmc_restore_options options;
+                lmc_reader_options read_options;
+                if ((t_quick && (i + k + form) % 3 != 0) || (i + k > 3 && form > 0) || pieces[i] == 31) continue;
+                t_note("%s: restore, base %lu, log2_block %u, pieces of %lu, %u workers", name, (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
+                memset(&heap, 0, sizeof heap);
+                heap.fail_at = -1;
+                memset(&options, 0, sizeof options);
+                memset(&read_options, 0, sizeof read_options);
+                options.parallel = read_options.parallel = n ? &parallel : NULL;
+                options.alloc_user = read_options.alloc_user = &heap;
+                options.base = read_options.base = n_bases ? bases[form] : NULL;
+                options.read_back = twins ? t_on_read_back : NULL;
+                out->piece = pieces[i] == T_STREAM ? 1000 : pieces[i];
+                memset(id2, 0, sizeof id2);
+                CHECK_STATUS(t_restore_model(model, out, &options, id2, &wrong), LMC_OK);
+                CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+                if (i > 1) continue;
+                t_note("%s: read, base %lu, log2_block %u, %u workers", name, (unsigned long)form, log2_block, n);
+                CHECK_STATUS(t_read_model(model, out, &read_options, &wrong), LMC_OK);
+                CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            }
+    {
+        lmc_reader *reader = open_memory(out, n_bases ? bases[0] : NULL, NULL);
+        t_note("%s: reader", name);
+        CHECK(lmc_get_base_identity(reader, id2) == depth && memcmp(id2, base_id, 32) == 0);
+        lmc_get_identity(reader, id2);
+        CHECK(memcmp(id, id2, 32) == 0);
+        check_ranges(model, reader, log2_block + 5);
+        lmc_free_reader(reader);
+    }
+}
+
+/* -- two snapshots -- */
+
+#define OLD_PARTS 16u
+#define NEW_PARTS 16u
+
+static void make_old_parts(part *p, size_t n)
+{
+    p[0] = make_part("embed", "BF16", 2, n, 30, T_GAUSS, 1);
+    p[1] = make_part("layer.0.w", "BF16", 2, 3 * n, 100, T_GAUSS, 2);
+    p[2] = make_part("layer.0.b", "BF16", 1, 99, 0, T_GAUSS, 3);
+    p[3] = make_part("layer.1.w", "F32", 2, n, 40, T_GAUSS, 4);
+    p[4] = make_part("layer.1.b", "F32", 1, 7, 0, T_GAUSS, 5);
+    p[5] = make_part("moment", "F32", 1, 90 * n, 0, T_SPARSE, 6);
+    p[6] = make_part("ids", "I64", 1, n, 0, T_RAMP, 7);
+    p[7] = make_part("scale", "F8_E4M3", 1, 5 * n + 3, 0, T_GAUSS, 8);
+    p[8] = make_part("mask", "BOOL", 1, 333, 0, T_ZERO, 9);
+    p[9] = make_part("quantised", "Q4_K", 1, 4601, 0, T_RANDOM, 10);
+    p[10] = make_part("scalar", "F32", 0, 0, 0, T_GAUSS, 11);
+    p[11] = make_part("empty", "BF16", 2, 0, 4, T_GAUSS, 12);
+    p[12] = make_part("gone", "F16", 2, n, 10, T_GAUSS, 13);
+    p[13] = make_part("reshaped", "F16", 2, 40, 50, T_GAUSS, 14);
+    p[14] = make_part("retyped", "F16", 2, 40, 50, T_GAUSS, 15);
+    p[15] = make_part("double", "F64", 1, 8 * n, 0, T_SPECIAL, 16);
+}
+
+static void make_new_parts(part *p, const part *old, size_t n)
+{
+    p[0] = change(&old[15], T_STEPS, 1);
+    p[1] = change(&old[13], T_FEW, 2);
+    p[1].shape[0] = 50;
+    p[1].shape[1] = 40;
+    p[2] = change(&old[14], T_FEW, 3);
+    p[2].dtype = "BF16";
+    p[3] = make_part("added", "BF16", 1, 3 * n, 0, T_GAUSS, 44);
+    p[4] = change(&old[0], T_FEW, 4);
+    p[5] = change(&old[11], T_EQUAL, 5);
+    p[6] = change(&old[10], T_ALL, 6);
+    p[7] = change(&old[9], T_FEW, 7);
+    p[8] = change(&old[8], T_FEW, 8);
+    p[9] = change(&old[7], T_STEPS, 9);
+    p[10] = change(&old[1], T_STEPS, 10);
+    p[11] = change(&old[2], T_EQUAL, 11);
+    p[12] = change(&old[6], T_FEW, 12);
+    p[13] = change(&old[5], T_ALL, 13);
+    p[14] = change(&old[4], T_UNRELATED, 14);
+    p[15] = change(&old[3], T_FEW, 15);
+}
+
+static void make_old_model(t_model *model, const part *parts)
+{
+    t_file *f;
+    memset(model, 0, sizeof *model);
+    add_shard(model, "model-1.safetensors", parts, NULL, 9);
+    add_shard(model, "model-2.safetensors", parts + 9, NULL, OLD_PARTS - 9);
+    add_text(model, "config.json", 2000, 1, SIZE_MAX);
+    add_text(model, "notes.txt", 700, 2, SIZE_MAX);
+    f = t_add_file(model, "logs", NULL, 0);
+    f->file.kind = LMC_FILE_DIRECTORY;
+    t_add_file(model, "nothing", NULL, 0);
+}
+
+/* Spread over other files, in another order. */
+static void make_new_model(t_model *model, const part *parts)
+{
+    static const size_t order[NEW_PARTS] = {3, 9, 10, 4, 11, 2, 15, 14, 6, 13, 12, 0, 5, 8, 7, 1};
+    memset(model, 0, sizeof *model);
+    add_text(model, "config.json", 2000, 1, 1500);     /* one byte differs */
+    add_shard(model, "a/weights", parts, order, 5);
+    add_shard(model, "a/more weights", parts, order + 5, 4);
+    add_text(model, "notes.txt", 750, 2, SIZE_MAX);    /* of another size */
+    add_shard(model, "rest", parts, order + 9, NEW_PARTS - 9);
+    t_add_file(model, "nothing", NULL, 0);
+    add_text(model, "stream", 3000, 4, SIZE_MAX)->file.size = LMC_UNKNOWN_SIZE;
+    model->n_metadata = 1;
+    model->keys[0] = "step";
+    model->values[0] = "2";
+    model->value_sizes[0] = 1;
+}
+
+/* Encoded bytes of a tensor, as a share of its size. */
+static double share_of(const lmc_reader *reader, const char *name)
+{
+    const lmc_tensor *t = NULL;
+    size_t number = 0;
+    if (!CHECK_STATUS(lmc_find_tensor(reader, NULL, name, &number, &t), LMC_OK)) return 99;
+    return (double)lmc_count_encoded(reader, number, t->offset, t->size) / (double)t->size;
+}
+
+static part g_old_parts[OLD_PARTS], g_new_parts[NEW_PARTS];
+static t_model g_old, g_new;
+
+static void make_models(size_t n)
+{
+    make_old_parts(g_old_parts, n);
+    make_new_parts(g_new_parts, g_old_parts, n);
+    make_old_model(&g_old, g_old_parts);
+    make_new_model(&g_new, g_new_parts);
+}
+
+static void free_models(void)
+{
+    free_model(&g_old);
+    free_model(&g_new);
+    free_parts(g_old_parts, OLD_PARTS);
+    free_parts(g_new_parts, NEW_PARTS);
+}
+
+static void test_snapshots(void)
+{
+    static const size_t sizes[] = {40, 1200};
+    size_t i;
+    for (i = 0; i < (t_quick ? 1u : 2u); i++) {
+        unsigned n = 3;
+        const lmc_parallel parallel = t_parallel(&n);
+        const unsigned log2_block = i ? 14 : 0;
+        const enum lmc_level level = i ? LMC_LEVEL_DEFAULT : LMC_LEVEL_MAX;
+        t_memory plain, old, delta, same;
+        lmc_base as_files, as_files_too, as_reader;
+        const lmc_base *bases[3];
+        uint8_t id[32], want[32];
+        lmc_reader *reader;
+        loose files, files_too;
+        make_models(sizes[i]);
+        t_note("snapshots: bases");
+        check_model(&g_old, NULL, 0, 0, log2_block, level, "old", &old);
+        check_model(&g_new, NULL, 0, 0, log2_block, level, "new, without a base", &plain);
+        as_files = make_loose(&files, &g_old, NULL, 0);
+        as_files_too = make_loose(&files_too, &g_old, &parallel, 5000);
+        reader = open_memory(&old, NULL, &parallel);
+        as_reader = lmc_make_reader_base(reader);
+        bases[0] = &as_files;
+        bases[1] = &as_reader;
+        bases[2] = &as_files_too;
+        t_model_identity(&g_old, want);
+        CHECK_STATUS(lmc_identify_base(&as_files, id, NULL), LMC_OK);
+        CHECK(memcmp(id, want, 32) == 0);
+        CHECK_STATUS(lmc_identify_base(&as_reader, id, NULL), LMC_OK);
+        CHECK(memcmp(id, want, 32) == 0);
+        CHECK(as_reader.chain_depth == 0 && as_reader.n_files == g_old.n_files);
+        check_model(&g_new, bases, 3, 0, log2_block, level, "delta", &delta);
+        t_note("delta of %lu bytes, without a base %lu", (unsigned long)delta.size, (unsigned long)plain.size);
+        CHECK(delta.size < plain.size * 3 / 4);
+        lmc_free_reader(reader);
+        reader = open_memory(&delta, &as_files, NULL);
+        t_note("shares: embed %.3f, reshaped %.3f, retyped %.3f, added %.3f", share_of(reader, "embed"), share_of(reader, "reshaped"), share_of(reader, "retyped"),
+               share_of(reader, "added"));
+        CHECK(share_of(reader, "reshaped") < 0.3 && share_of(reader, "retyped") > 0.5 && share_of(reader, "added") > 0.5);
+        if (i) CHECK(share_of(reader, "embed") < 0.1 && share_of(reader, "layer.0.b") < 0.9);
+        lmc_free_reader(reader);
+        t_note("equal to its base");
+        check_model(&g_old, bases, 1, 0, log2_block, level, "equal to its base", &same);
+        t_note("equal to its base: %lu of %lu bytes", (unsigned long)same.size, (unsigned long)old.size);
+        if (i) CHECK(same.size < old.size / 50 + 6000); /* headers, index, bytes that belong to no tensor */
+        free(same.data);
+        free(delta.data);
+        free(plain.data);
+        free(old.data);
+        free_loose(&files);
+        free_loose(&files_too);
+        free_models();
+    }
+}
+
+/* Three deltas, one on top of the other, read through all of them. */
+static void test_chain(void)
+{
+    static t_model models[4];
+    static part parts[4][OLD_PARTS];
+    t_memory out[4];
+    lmc_base bases[4];
+    lmc_reader *readers[4];
+    size_t i, k;
+    make_old_parts(parts[0], 300);
+    for (i = 0; i < 4; i++) {
+        char name[32];
+        const lmc_base *base = &bases[i - (i > 0)];
+        for (k = 0; i > 0 && k < OLD_PARTS; k++) parts[i][k] = change(&parts[i - 1][k], (k + i) % 3 == 0 ? T_STEPS : T_FEW, i * 100 + k);
+        make_old_model(&models[i], parts[i]);
+        sprintf(name, "link %d of a chain", (int)i);
+        check_model(&models[i], &base, i > 0, 0, 14, LMC_LEVEL_DEFAULT, name, &out[i]);
+        readers[i] = open_memory(&out[i], i ? &bases[i - 1] : NULL, NULL);
+        bases[i] = lmc_make_reader_base(readers[i]);
+        CHECK(bases[i].chain_depth == i);
+    }
+    for (i = 4; i-- > 0;) {
+        lmc_free_reader(readers[i]);
+        free_model(&models[i]);
+        free_parts(parts[i], OLD_PARTS);
+        free(out[i].data);
+    }
+}
+
+/* -- twins -- */
+
+static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor, enum lmc_conversion conversion)
+{
+    lmc_twin twin;
+    twin.file_number = file_number;
+    twin.offset = model->files[file_number].file.tensors[tensor].offset;
+    twin.conversion = conversion;
+    return twin;
+}
+
+/* What a twin says, from the spec's own words: element by element. */
+static void round_part(part *p, const part *wide, int to_bf16)
+{
+    size_t i;
+    for (i = 0; i < p->size / 2; i++)
+        put(p->data + 2 * i, slow_round((uint32_t)get(wide->data + 4 * i, 4), to_bf16 ? g_bf16 : g_f16, to_bf16 ? 7 : 10), 2);
+}
+
+#define MASTERS 4u
+#define TWINS 18u
+
+/* Masters in the first file; in the second and third what is made from them, and claims of all kinds that are not true. */
+static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *claims, size_t n, uint64_t seed)
+{
+    static const char *const names[TWINS] = {"t.00", "t.01", "t.02", "t.03", "t.04", "t.05", "t.06", "t.07", "t.08", "t.09",
+                                             "t.10", "t.11", "t.12", "t.13", "t.14", "t.15", "t.16", "t.17"};
+    static const size_t order[10] = {0, 2, 4, 1, 3, 5, 6, 7, 8, 9}; /* neighbours share a run */
+    size_t i;
+    masters[0] = make_part("m.0", "F32", 2, n, 8, T_GAUSS, seed);
+    masters[1] = make_part("m.1", "F32", 1, n + 1, 0, T_SPECIAL, seed + 1);
+    masters[2] = make_part("m.2", "F32", 1, 40 * n + 3, 0, T_GAUSS, seed + 2);
+    masters[3] = make_part("m.3", "BF16", 1, n, 0, T_GAUSS, seed + 3);
+    for (i = 0; i + 6 < masters[2].size; i += 52) masters[2].data[i] = 0, masters[2].data[i + 1] = 0x80; /* ties of BF16 */
+    for (i = 0; i + 6 < masters[2].size; i += 124) put(masters[2].data + i, 0x33000000 + i * 4099, 4); /* F16: subnormal, overflow */
+    memset(model, 0, sizeof *model);
+    add_shard(model, "masters", masters, NULL, MASTERS);
+    for (i = 0; i < TWINS; i++) {
+        static const struct { unsigned master; enum lmc_conversion conversion; } of[TWINS] = {
+            /* true: 0 .. 6 */
+            {0, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_F32_TO_F16}, {1, LMC_CONVERT_F32_TO_BF16}, {1, LMC_CONVERT_F32_TO_F16},
+            {2, LMC_CONVERT_F32_TO_BF16}, {2, LMC_CONVERT_NONE}, {3, LMC_CONVERT_NONE},
+            /* false: other data (7, 8), the wrong conversion (9), too far to the end (10), no such file (11), a huge offset (12), later
+             * bytes (13), itself (14), a twin's bytes (15), an unknown conversion (16) */
+            {0, LMC_CONVERT_F32_TO_BF16}, {2, LMC_CONVERT_NONE}, {2, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_NONE},
+            {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE},
+            /* true again, and of an unknown dtype: 17 */
+            {2, LMC_CONVERT_F32_TO_F16}};
+        const part *m = &masters[of[i].master];
+        const int narrow = of[i].conversion != LMC_CONVERT_NONE, is_f16 = of[i].conversion == LMC_CONVERT_F32_TO_F16;
+        const uint64_t elements = m->size / lmc_dtype_width(lmc_find_dtype(m->dtype));
+        twins[i] = make_part(names[i], narrow ? (is_f16 ? "F16" : "BF16") : m->dtype, 1, elements, 0, T_GAUSS, seed + 10 + i);
+        if (i < 7 || i == 9 || i == 17) {
+            if (narrow) round_part(&twins[i], m, i == 9 ? 0 : !is_f16);
+            else memcpy(twins[i].data, m->data, m->size);
+        }
+        claims[i] = twin_of(model, 0, of[i].master, of[i].conversion);
+        twins[i].twin = &claims[i];
+    }
+    twins[17].dtype = "float16";
+    twins[17].shape[0] = twins[17].size;
+    claims[10].offset = model->files[0].size - 100;
+    claims[11].file_number = 3;
+    claims[12].offset = UINT64_MAX - 3;
+    claims[13].file_number = 2;
+    claims[13].offset = 301;
+    claims[16].conversion = (enum lmc_conversion)3;
+    add_shard(model, "twins", twins, order, 10);
+    add_shard(model, "others", twins + 10, NULL, TWINS - 10);
+    claims[14].file_number = 2;
+    claims[14].offset = model->files[2].file.tensors[4].offset;
+    claims[15] = twin_of(model, 1, 0, LMC_CONVERT_NONE);
+}
+
+static void test_twins(void)
+{
+    static t_model model, next;
+    static part masters[MASTERS], twins[TWINS], next_masters[MASTERS], next_twins[TWINS];
+    static lmc_twin claims[TWINS], next_claims[TWINS];
+    static const size_t sizes[] = {3, 400, 2500};
+    static const char *const names[] = {"t.00", "t.01", "t.02", "t.03", "t.04", "t.05", "t.06", "t.17"};
+    size_t i, k;
+    for (i = 0; i < (t_quick ? 2u : 3u); i++) {
+        const unsigned log2_block = i == 1 ? 14 : 0;
+        t_memory plain, out, delta;
+        lmc_restore_options options;
+        lmc_base base;
+        const lmc_base *bases[1];
+        lmc_reader *reader;
+        loose files;
+        int wrong;
+        make_twins(&model, masters, twins, claims, sizes[i], 1);
+        make_twins(&next, next_masters, next_twins, next_claims, sizes[i], 1);
+        for (k = 0; k < MASTERS; k++) /* a step later; the special ones stay */
+            if (k != 1) t_fill_base((uint8_t *)(uintptr_t)next.files[0].data + next.files[0].file.tensors[k].offset, masters[k].data, masters[k].size, T_STEPS,
+                                    T_GAUSS, lmc_find_dtype(masters[k].dtype), 9);
+        check_model(&model, NULL, 0, 0, log2_block, LMC_LEVEL_DEFAULT, "no twins", &plain);
+        check_model(&model, NULL, 0, 1, log2_block, LMC_LEVEL_DEFAULT, "twins", &out);
+        t_note("twins: %lu bytes, without %lu", (unsigned long)out.size, (unsigned long)plain.size);
+        CHECK((plain.data[12] & 1) == 1 && (out.data[12] & 1) == 0); /* Sequential */
+        reader = open_memory(&out, NULL, NULL);
+        for (k = 0; i > 0 && k < 8; k++) {
+            const double share = share_of(reader, names[k]);
+            t_note("twin %s takes %.4f", names[k], share);
+            CHECK(share < (i == 1 ? 0.3 : 0.01));
+        }
+        lmc_free_reader(reader);
+        t_note("twins without read_back");
+        memset(&options, 0, sizeof options);
+        CHECK_STATUS(t_restore_model(&model, &out, &options, NULL, &wrong), LMC_ERR_READ_BACK);
+        CHECK(!wrong);
+        base = make_loose(&files, &model, NULL, 0);
+        bases[0] = &base;
+        check_model(&next, bases, 1, 1, log2_block, LMC_LEVEL_DEFAULT, "twins within a delta", &delta);
+        t_note("twins within a delta, which is there without its base");
+        reader = open_memory(&delta, NULL, NULL);
+        for (k = 0; k < next.n_files; k++) {
+            const lmc_file *f = lmc_get_file(reader, k);
+            size_t j;
+            for (j = 0; j < f->n_tensors; j++) {
+                const enum lmc_status status = lmc_read_tensor(reader, k, &f->tensors[j], 0, g_dst.data, (size_t)f->tensors[j].size);
+                CHECK(status == LMC_ERR_BASE_MISSING || (k > 0 && j > 6 && status == LMC_OK)); /* false claims do without, or may */
+            }
+        }
+        lmc_free_reader(reader);
+        free(plain.data);
+        free(out.data);
+        free(delta.data);
+        free_loose(&files);
+        free_model(&model);
+        free_model(&next);
+        free_parts(masters, MASTERS);
+        free_parts(twins, TWINS);
+        free_parts(next_masters, MASTERS);
+        free_parts(next_twins, TWINS);
+    }
+}
+
+
+/* -- faults: every callback and every allocation fails once -- */
+
+/* A delta of few bytes that has everything: twins, predictions by tensors and files, files of unknown size. */
+typedef struct small {
+    t_model old_model, model;
+    part old_masters[MASTERS], old_twins[TWINS], masters[MASTERS], twins[TWINS];
+    lmc_twin old_claims[TWINS], claims[TWINS];
+    loose files;
+    lmc_base base;
+    own self;
+    t_memory out;
+} small;
+
+static lmc_writer_options small_options(small *s)
+{
+    lmc_writer_options options;
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    options.base = &s->base;
+    options.read_back = read_own;
+    options.read_back_user = &s->self;
+    return options;
+}
+
+static void make_small(small *s, size_t n)
+{
+    lmc_writer_options options;
+    size_t k;
+    memset(s, 0, sizeof *s);
+    make_twins(&s->old_model, s->old_masters, s->old_twins, s->old_claims, n, 3);
+    make_twins(&s->model, s->masters, s->twins, s->claims, n, 3);
+    for (k = 0; k < MASTERS; k++)
+        t_fill_base((uint8_t *)(uintptr_t)s->model.files[0].data + s->model.files[0].file.tensors[k].offset, s->masters[k].data, s->masters[k].size, T_STEPS,
+                    T_GAUSS, lmc_find_dtype(s->masters[k].dtype), 4);
+    add_text(&s->old_model, "text", 900, 5, SIZE_MAX);
+    add_text(&s->model, "text", 900, 5, 50);
+    add_text(&s->model, "pipe", 300, 6, SIZE_MAX)->file.size = LMC_UNKNOWN_SIZE;
+    s->base = make_loose(&s->files, &s->old_model, NULL, 0);
+    s->self.model = &s->model;
+    options = small_options(s);
+    t_note("a small delta");
+    CHECK_STATUS(t_write_model(&s->model, &s->out, &options, 0, NULL), LMC_OK);
+}
+
+static void free_small(small *s)
+{
+    free(s->out.data);
+    free_loose(&s->files);
+    free_model(&s->old_model);
+    free_model(&s->model);
+    free_parts(s->old_masters, MASTERS);
+    free_parts(s->old_twins, TWINS);
+    free_parts(s->masters, MASTERS);
+    free_parts(s->twins, TWINS);
+}
+
+/* lmc_identify_file and lmc_identify_base, with an allocator and a stream that may fail. */
+static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap, const lmc_parallel *parallel)
+{
+    lmc_file file = s->model.files[0].file;
+    lmc_tensor tensors[MASTERS];
+    lmc_stream stream;
+    t_memory in;
+    uint8_t id[32];
+    enum lmc_status status;
+    memcpy(tensors, file.tensors, sizeof tensors);
+    file.tensors = tensors;
+    memset(&in, 0, sizeof in);
+    in.data = (uint8_t *)(uintptr_t)s->model.files[0].data;
+    in.size = s->model.files[0].size;
+    in.piece = 3000;
+    in.calls = calls;
+    stream.read = t_read;
+    stream.user = &in;
+    status = lmc_identify_file(&file, tensors, &stream, parallel, heap);
+    if (status != LMC_OK) CHECK(file.crc == 0 && is_filled(tensors[0].identity, 32, 0));
+    return status == LMC_OK ? lmc_identify_base(&s->base, id, heap) : status;
+}
+
+static void test_faults(void)
+{
+    static small s;
+    unsigned n = 2;
+    const lmc_parallel parallel = t_parallel(&n);
+    int mode;
+    make_small(&s, 30);
+    for (mode = 0; mode < 20; mode++) {
+        static const char *const names[] = {"write", "restore", "read", "write by stream", "identify"};
+        const int what = mode % 5, threads = mode / 5 % 2, memory = mode / 10;
+        const long step = t_quick ? 5 : 1;
+        long k;
+        for (k = 0;; k += step) {
+            lmc_writer_options write_options = small_options(&s);
+            lmc_restore_options restore_options;
+            lmc_reader_options read_options;
+            enum lmc_status status;
+            t_calls calls;
+            t_heap heap;
+            int wrong = 0, failed;
+            memset(&calls, 0, sizeof calls);
+            memset(&heap, 0, sizeof heap);
+            memset(&restore_options, 0, sizeof restore_options);
+            memset(&read_options, 0, sizeof read_options);
+            calls.fail_at = memory ? -1 : k;
+            heap.fail_at = memory ? k : -1;
+            write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+            restore_options.base = read_options.base = &s.base;
+            restore_options.read_back = t_on_read_back;
+            if (threads) write_options.parallel = restore_options.parallel = read_options.parallel = &parallel;
+            s.files.calls = s.self.calls = s.out.calls = &calls;
+            t_note("%s, %s, %s %ld fails", names[what], threads ? "threads" : "serial", memory ? "allocation" : "callback", k);
+            if (what == 0 || what == 3) {
+                t_memory out;
+                memset(&out, 0, sizeof out);
+                out.calls = &calls;
+                status = t_write_model(&s.model, &out, &write_options, what ? T_STREAM : 1000, NULL);
+                free(out.data);
+            } else if (what == 4) {
+                status = identify(&s, &calls, &heap, threads ? &parallel : NULL);
+            } else {
+                s.out.piece = 5000;
+                status = what == 1 ? t_restore_model(&s.model, &s.out, &restore_options, NULL, &wrong) : t_read_model(&s.model, &s.out, &read_options, &wrong);
+            }
+            s.files.calls = s.self.calls = s.out.calls = NULL;
+            failed = memory ? heap.calls > k : calls.calls > k;
+            CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : calls.expect);
+            CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            if (!failed) break;
+        }
+        CHECK(k > 0);
+    }
+    free_small(&s);
+}
+
+/* -- the wrong base, or none -- */
+
+static int must_not_begin(void *user, const lmc_file *file, size_t number)
+{
+    (void)file;
+    (void)number;
+    *(int *)user = 1;
+    return 0;
+}
+
+static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
+{
+    lmc_restore_options options;
+    lmc_stream stream;
+    enum lmc_status status;
+    int began = 0;
+    memset(&options, 0, sizeof options);
+    options.base = base;
+    options.begin_file = must_not_begin;
+    options.user = &began;
+    in->at = 0;
+    stream.read = t_read;
+    stream.user = in;
+    status = lmc_restore_snapshot(&stream, &options, NULL);
+    CHECK(!began);
+    return status;
+}
+
+static void test_wrong_bases(void)
+{
+    static small s, other;
+    lmc_restore_options options;
+    lmc_reader *reader;
+    lmc_base base;
+    lmc_source source;
+    lmc_reader_options read_options;
+    uint8_t byte, was;
+    int wrong;
+    size_t i;
+    make_small(&s, 60);
+    make_small(&other, 61);
+    t_note("no base, another base");
+    CHECK_STATUS(restore_nothing(&s.out, NULL), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(restore_nothing(&s.out, &other.base), LMC_ERR_BASE_WRONG);
+    memset(&read_options, 0, sizeof read_options);
+    read_options.base = &other.base;
+    source.read_at = t_read_at;
+    source.user = &s.out;
+    source.size = s.out.size;
+    reader = NULL;
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &read_options), LMC_ERR_BASE_WRONG);
+    CHECK(reader == NULL);
+    t_note("a base with a file less");
+    base = s.base;
+    base.n_files--;
+    CHECK_STATUS(restore_nothing(&s.out, &base), LMC_ERR_BASE_WRONG);
+    t_note("a base with a bit less");
+    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].identity[31] ^= 0x80;
+    CHECK_STATUS(restore_nothing(&s.out, &s.base), LMC_ERR_BASE_WRONG);
+    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].identity[31] ^= 0x80;
+    t_note("a delta is listed without its base, and no more");
+    reader = open_memory(&s.out, NULL, NULL);
+    CHECK(lmc_count_files(reader) == s.model.n_files);
+    CHECK_STATUS(lmc_read_file(reader, 0, 400, &byte, 1), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK); /* the file of unknown size has no prediction */
+    CHECK(byte == s.model.files[s.model.n_files - 1].data[0]);
+    lmc_free_reader(reader);
+    t_note("a base that is not what its identities say");
+    memset(&options, 0, sizeof options);
+    options.base = &s.base;
+    options.read_back = t_on_read_back;
+    for (i = 0; i < 40; i++) {
+        const t_file *f = &s.old_model.files[i % 4];
+        uint8_t *const at = (uint8_t *)(uintptr_t)f->data + f->file.tensors[i % 4 == 3 ? 0 : i % f->file.n_tensors].offset * (i % 4 != 3);
+        enum lmc_status status;
+        if (i % 4 == 3) { /* the text has no tensors */
+            was = f->data[i];
+            ((uint8_t *)(uintptr_t)f->data)[i] ^= 4;
+            status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
+            ((uint8_t *)(uintptr_t)f->data)[i] = was;
+        } else {
+            *at ^= 4;
+            status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
+            *at ^= 4;
+        }
+        CHECK(!wrong && (status == LMC_ERR_BASE_WRONG || (status == LMC_OK && i % 4 != 0))); /* not everything of it is used */
+    }
+    t_note("arguments of bases");
+    memset(&base, 0, sizeof base);
+    base.n_files = 1;
+    CHECK_STATUS(lmc_identify_base(&base, s.out.data, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_identify_base(NULL, s.out.data, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(restore_nothing(&s.out, &base), LMC_ERR_ARGUMENT);
+    base = s.base;
+    base.n_files = 17; /* get_file returns NULL */
+    CHECK_STATUS(restore_nothing(&s.out, &base), LMC_ERR_ARGUMENT);
+    base = s.base;
+    base.chain_depth = UINT32_MAX;
+    {
+        lmc_writer_options write_options = small_options(&s);
+        lmc_writer *writer = NULL;
+        lmc_sink sink;
+        t_memory out;
+        memset(&out, 0, sizeof out);
+        sink.write = t_append;
+        sink.user = &out;
+        write_options.base = &base;
+        CHECK_STATUS(lmc_open_writer(&writer, &sink, &write_options), LMC_ERR_LIMIT);
+        CHECK(writer == NULL);
+        free(out.data);
+    }
+    t_note("arguments of lmc_identify_file");
+    {
+        lmc_file file = s.model.files[0].file;
+        lmc_tensor tensors[MASTERS];
+        lmc_stream stream;
+        t_memory in;
+        memcpy(tensors, file.tensors, sizeof tensors);
+        memset(&in, 0, sizeof in);
+        in.data = (uint8_t *)(uintptr_t)s.model.files[0].data;
+        in.size = s.model.files[0].size - 1;
+        stream.read = t_read;
+        stream.user = &in;
+        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT); /* tensors are not the file's */
+        file.tensors = tensors;
+        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_TRUNCATED);
+        tensors[1].size--;
+        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        tensors[1].size++;
+        CHECK_STATUS(lmc_identify_file(NULL, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_identify_file(&file, tensors, NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+        file.size = LMC_UNKNOWN_SIZE;
+        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+    }
+    free_small(&s);
+    free_small(&other);
+}
+
+/* -- memory: bounded, whatever the size of the snapshots -- */
+
+static void test_memory(void)
+{
+    static t_model old_model, model;
+    size_t peaks[3][2], k;
+    for (k = 0; k < 2; k++) { /* more than all buffers hold, and three times as much */
+        const size_t n = (size_t)(k ? 48 : 16) << 20;
+        lmc_writer_options write_options;
+        lmc_restore_options restore_options;
+        lmc_reader_options read_options;
+        lmc_base base;
+        t_memory out;
+        t_heap heap;
+        loose files;
+        int wrong;
+        part p[2];
+        p[0] = make_part("t", "BF16", 1, n / 2, 0, T_RAMP, 1);
+        p[1] = change(&p[0], T_FEW, 2);
+        memset(&old_model, 0, sizeof old_model);
+        memset(&model, 0, sizeof model);
+        add_shard(&old_model, "f", &p[0], NULL, 1);
+        add_shard(&model, "f", &p[1], NULL, 1);
+        base = make_loose(&files, &old_model, NULL, 0);
+        memset(&heap, 0, sizeof heap);
+        memset(&out, 0, sizeof out);
+        memset(&write_options, 0, sizeof write_options);
+        memset(&restore_options, 0, sizeof restore_options);
+        memset(&read_options, 0, sizeof read_options);
+        heap.fail_at = -1;
+        write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+        write_options.base = restore_options.base = read_options.base = &base;
+        t_note("memory, %lu bytes", (unsigned long)n);
+        CHECK_STATUS(t_write_model(&model, &out, &write_options, T_STREAM, NULL), LMC_OK);
+        peaks[0][k] = heap.peak;
+        heap.peak = 0;
+        CHECK_STATUS(t_restore_model(&model, &out, &restore_options, NULL, &wrong), LMC_OK);
+        peaks[1][k] = heap.peak;
+        heap.peak = 0;
+        CHECK_STATUS(t_read_model(&model, &out, &read_options, &wrong), LMC_OK);
+        peaks[2][k] = heap.peak;
+        CHECK(heap.live == 0);
+        free(out.data);
+        free_loose(&files);
+        free_model(&old_model);
+        free_model(&model);
+        free_parts(p, 2);
+    }
+    for (k = 0; k < 3; k++) {
+        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : "reader", (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
+        CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)40 << 20);
+        CHECK(peaks[k][1] < peaks[k][0] + 65536);
+    }
+}
+
+/* -- hostile files: sections and index edited, all their CRCs right -- */
+
+typedef struct layout { /* of an LMC file */
+    size_t n, at[64], body_size[64], copy[64], index_at, index_size;
+} layout;
+
+static void find_layout(layout *l, const uint8_t *p)
+{
+    size_t at = 80, i;
+    const uint8_t *entry;
+    l->n = 0;
+    for (;;) {
+        const size_t body_size = (size_t)get(p + at + 8, 8);
+        const uint8_t *body = p + at + 24;
+        if (p[at] == 'I') {
+            l->index_at = at;
+            l->index_size = body_size;
+            break;
+        }
+        if (l->n == 64) abort();
+        l->at[l->n] = at;
+        l->body_size[l->n++] = body_size;
+        at += 24 + body_size;
+        if (p[at - body_size - 24] == 'R') {
+            uint64_t blocks = (get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8];
+            for (; blocks > 0; blocks--) at += 24 + (size_t)get(p + at + 8, 4);
+        }
+    }
+    entry = p + l->index_at + 24 + 48;
+    for (i = 0; i < l->n; i++) {
+        const uint8_t *body = entry + 32;
+        l->copy[i] = (size_t)(entry + 8 - p);
+        entry = body + l->body_size[i];
+        if (p[l->at[i]] == 'F') entry += 16 + 32 * (size_t)(get(body + 32, 4) ? get(body + 32, 4) : 1);
+        else entry += 4 * (size_t)((get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8]);
+    }
+}
+
+/* All CRCs after an edit that has left every size as it was; the index says what the sections say. */
+static void repair_file(const layout *l, uint8_t *p)
+{
+    size_t i;
+    put(p + 76, t_crc32c(0, p, 76), 4);
+    for (i = 0; i < l->n; i++) {
+        uint8_t *const head = p + l->at[i];
+        put(head + 16, t_crc32c(0, head, 16), 4);
+        put(head + 20, t_crc32c(0, head + 24, l->body_size[i]), 4);
+        memcpy(p + l->copy[i], head, 24 + l->body_size[i]);
+    }
+    put(p + l->index_at + 20, t_crc32c(0, p + l->index_at + 24, l->index_size), 4);
+}
+
+/* Restore and read. restore_status, read_status: what must come out; -1: anything but other data; -2: of a reader, who takes the index's word for
+ * a file's CRC, anything. */
+static void try_hostile(const small *s, t_memory *in, int restore_status, int read_status)
+{
+    lmc_restore_options restore_options;
+    lmc_reader_options read_options;
+    enum lmc_status status;
+    t_heap heap;
+    int wrong, form;
+    memset(&heap, 0, sizeof heap);
+    memset(&restore_options, 0, sizeof restore_options);
+    memset(&read_options, 0, sizeof read_options);
+    heap.fail_at = -1;
+    restore_options.alloc_user = read_options.alloc_user = &heap;
+    restore_options.base = read_options.base = &s->base;
+    restore_options.read_back = t_on_read_back;
+    status = t_restore_model(&s->model, in, &restore_options, NULL, &wrong);
+    CHECK(!wrong);
+    if (restore_status >= 0) CHECK_STATUS(status, (enum lmc_status)restore_status);
+    CHECK(status == LMC_OK || status >= LMC_ERR_LIMIT);
+    for (form = 0; form < 2; form++) {
+        status = t_read_model(&s->model, in, &read_options, &wrong);
+        CHECK(!wrong || status != LMC_OK || read_status == -2);
+        if (read_status >= 0 && form == 0) CHECK_STATUS(status, (enum lmc_status)read_status);
+        CHECK(status == LMC_OK || status == LMC_ERR_NOT_FOUND || status >= LMC_ERR_LIMIT);
+        read_options.base = NULL;
+    }
+    CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0 && heap.peak < (size_t)64 << 20);
+}
+
+/* The number of the k-th run with that prediction and conversion. */
+static size_t find_run(const layout *l, const uint8_t *p, unsigned prediction, unsigned conversion, size_t k)
+{
+    size_t i;
+    for (i = 0; i < l->n; i++)
+        if (p[l->at[i]] == 'R' && p[l->at[i] + 24 + 9] == prediction && p[l->at[i] + 24 + 10] == conversion && k-- == 0) return i;
+    printf("no such run: %u, %u\n", prediction, conversion);
+    abort();
+}
+
+static void test_hostile(void)
+{
+    static small s;
+    uint64_t state = 12, items;
+    size_t i, base_run, own_run, bf16_run, plain_run, round;
+    uint8_t *original;
+    lmc_base as_base;
+    lmc_reader *reader;
+    layout l;
+    t_memory in;
+    make_small(&s, 60);
+    find_layout(&l, s.out.data);
+    original = (uint8_t *)t_copy(s.out.data, s.out.size);
+    in = s.out;
+    base_run = find_run(&l, original, 1, 0, 0);
+    own_run = find_run(&l, original, 2, 0, 0);
+    bf16_run = find_run(&l, original, 2, 1, 0);
+    plain_run = find_run(&l, original, 0, 0, 0);
+    for (items = 0, i = 0; i < s.old_model.n_files; i++) items += s.old_model.files[i].file.n_tensors ? s.old_model.files[i].file.n_tensors : 1;
+    repair_file(&l, in.data);
+    t_note("hostile: nothing is edited");
+    CHECK(memcmp(in.data, original, in.size) == 0);
+    try_hostile(&s, &in, LMC_OK, LMC_OK);
+#define RUN(i) (in.data + l.at[i] + 24)
+#define SEGMENT(i) (RUN(i) + 16)
+#define TRY(change, restore_status, read_status) \
+    (t_note("hostile: %s", #change), memcpy(in.data, original, in.size), change, repair_file(&l, in.data), try_hostile(&s, &in, restore_status, read_status))
+#define BAD(change) TRY(change, LMC_ERR_CORRUPT, LMC_ERR_CORRUPT)
+    /* the header */
+    TRY(put(in.data + 64, 7, 4), LMC_OK, LMC_OK); /* Chain_Depth is a hint */
+    BAD(put(in.data + 64, 0, 4));
+    BAD(memset(in.data + 32, 0, 32));
+    BAD((put(in.data + 64, 0, 4), memset(in.data + 32, 0, 32))); /* runs of a base that there is not */
+    TRY(in.data[40] ^= 1, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG);
+    BAD(in.data[12] |= 1); /* Sequential */
+    /* items of the base */
+    BAD(put(SEGMENT(base_run) + 4, items + 1, 4));
+    BAD(put(SEGMENT(base_run) + 4, UINT32_MAX, 4));
+    BAD(put(SEGMENT(base_run) + 24, 1, 8)); /* all of the item is used: no byte more */
+    BAD(put(SEGMENT(base_run) + 24, UINT64_MAX, 8));
+    BAD(put(SEGMENT(base_run) + 24, (uint64_t)INT64_MAX, 8));
+    BAD(put(SEGMENT(base_run) + 24, 0 - get(SEGMENT(base_run) + 16, 8), 8)); /* their sum wraps around to 0 */
+    TRY(put(SEGMENT(base_run) + 4, 0, 4), LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
+    BAD((put(SEGMENT(base_run) + 4, 0, 4), SEGMENT(base_run)[24] = 1)); /* an offset into zeros */
+    BAD(SEGMENT(plain_run)[4] = 1); /* without a prediction */
+    BAD((RUN(base_run)[9] = 0, put(SEGMENT(base_run) + 4, 0, 4))); /* blocks with one in a run without */
+    TRY(RUN(base_run)[9] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(RUN(base_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(RUN(plain_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(RUN(bf16_run)[10] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(RUN(bf16_run)[11] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    /* its own bytes */
+    BAD(RUN(base_run)[9] = 2); /* item numbers are no file numbers, and offsets not theirs */
+    BAD(put(SEGMENT(own_run) + 4, s.model.n_files + 1, 4));
+    BAD(put(SEGMENT(own_run) + 4, UINT32_MAX, 4));
+    BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4)); /* this file, bytes to come */
+    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4), put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 8, 8), 8))); /* itself */
+    BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 2, 4)); /* a later file */
+    BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size, 8));
+    BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size - get(SEGMENT(own_run) + 16, 8) + 1, 8));
+    BAD(put(SEGMENT(own_run) + 24, UINT64_MAX, 8));
+    BAD(put(SEGMENT(own_run) + 24, 0 - get(SEGMENT(own_run) + 16, 8), 8));
+    BAD(put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 24, 8) - 4, 8)); /* other bytes than it was made from */
+    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(bf16_run), 4) + 1, 4), put(SEGMENT(own_run) + 24, get(SEGMENT(bf16_run) + 8, 8), 8))); /* a twin's */
+    BAD(put(SEGMENT(bf16_run) + 24, s.model.files[0].size - 2 * get(SEGMENT(bf16_run) + 16, 8) + 1, 8));
+    BAD(RUN(bf16_run)[10] = 0);
+    BAD(RUN(bf16_run)[10] = 2);
+    BAD((RUN(own_run)[10] = 1)); /* twice as many bytes are not there, or other ones */
+    /* segments of odd size */
+    BAD((put(SEGMENT(bf16_run) + 16, get(SEGMENT(bf16_run) + 16, 8) - 1, 8), put(SEGMENT(bf16_run) + 32 + 8, get(SEGMENT(bf16_run) + 32 + 8, 8) - 1, 8),
+         put(SEGMENT(bf16_run) + 32 + 16, get(SEGMENT(bf16_run) + 32 + 16, 8) + 1, 8)));
+    CHECK(get(RUN(bf16_run) + 12, 4) >= 2);
+    /* random ones: in the bodies of runs, and anywhere in the index */
+    for (round = 0; round < (t_quick ? 150u : 2500u); round++) {
+        size_t edits = 1 + t_below(&state, 3);
+        size_t i_run = t_below(&state, l.n);
+        while (original[l.at[i_run]] != 'R') i_run = t_below(&state, l.n);
+        memcpy(in.data, original, in.size);
+        t_note("hostile: round %lu", (unsigned long)round);
+        while (edits-- > 0) {
+            const size_t at = l.at[i_run] + 24 + t_below(&state, l.body_size[i_run]);
+            if (t_below(&state, 3) == 0) in.data[at] = (uint8_t)t_random(&state);
+            else in.data[at] = (uint8_t)(in.data[at] + t_below(&state, 9) - 4);
+        }
+        repair_file(&l, in.data);
+        if (round % 4 == 3) { /* the index only */
+            in.data[l.index_at + 24 + t_below(&state, l.index_size)] ^= (uint8_t)(1u << t_below(&state, 8));
+            put(in.data + l.index_at + 20, t_crc32c(0, in.data + l.index_at + 24, l.index_size), 4);
+        }
+        try_hostile(&s, &in, -1, round % 4 == 3 ? -2 : -1);
+    }
+    /* damage without repair: every byte of the delta's sections, and of a base that is an LMC file */
+    for (i = 0; i < in.size; i += t_quick ? 191 : 13) {
+        t_note("a delta with byte %lu of %lu damaged", (unsigned long)i, (unsigned long)in.size);
+        memcpy(in.data, original, in.size);
+        in.data[i] ^= (uint8_t)(1u << i % 8);
+        try_hostile(&s, &in, -1, -1);
+    }
+    memcpy(in.data, original, in.size);
+    t_note("the base of a base");
+    reader = open_memory(&s.out, &s.base, NULL);
+    as_base = lmc_make_reader_base(reader);
+    CHECK(as_base.chain_depth == 1);
+    CHECK_STATUS(restore_nothing(&in, &as_base), LMC_ERR_BASE_WRONG); /* itself */
+    lmc_free_reader(reader);
+    free(original);
+    free_small(&s);
+#undef RUN
+#undef SEGMENT
+#undef TRY
+#undef BAD
+}
+
+int main(int argc, char **argv)
+{
+    lmc_tensor_options largest = options_of(LMC_F64, 20, NULL, 0);
+    unsigned workers = 5;
+    lmc_parallel parallel = t_parallel(&workers);
+    t_begin(argc, argv);
+    largest.parallel = &parallel;
+    g_src = t_new_guard((size_t)8 << 20);
+    g_base = t_new_guard((size_t)8 << 20);
+    g_enc = t_new_guard(((size_t)8 << 20) + 4096);
+    g_dst = t_new_guard(((size_t)8 << 20) + 4096);
+    g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
+    test_padding();
+    test_built();
+    for (g_level = LMC_LEVEL_DEFAULT;; g_level = LMC_LEVEL_MAX) {
+        test_pairs();
+        test_gains();
+        test_luck();
+        test_round_trips();
+        test_tensors();
+        if (g_level == LMC_LEVEL_MAX) break;
+    }
+    g_level = LMC_LEVEL_DEFAULT;
+    test_conversions();
+    test_snapshots();
+    test_chain();
+    test_twins();
+    test_wrong_bases();
+    test_faults();
+    test_memory();
+    test_hostile();
+    if (g_larger_by > 0) printf("a prediction cost up to %ld bytes more than none: %s\n", g_larger_by, g_larger_case);
+    CHECK(g_predicted > 100);
+    return t_end();
+}
