@@ -661,9 +661,9 @@ static void try_conversion(uint32_t v)
         CHECK(0);
     }
     put(in, v, 4);
-    lmc__convert(out, in, 1, LMC_CONVERT_F32_TO_F16);
+    lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_F16);
     if (get(out, 2) != f16) CHECK(get(out, 2) == f16);
-    lmc__convert(out, in, 1, LMC_CONVERT_F32_TO_BF16);
+    lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_BF16);
     if (get(out, 2) != bf16) CHECK(get(out, 2) == bf16);
 }
 
