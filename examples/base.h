@@ -287,9 +287,11 @@ static int fail_base(const char *name, const uint8_t *wanted, const char *made_w
                 made_with ? "'" : "", size ? list : "; name it with --base");
 }
 
-/* Snapshots first: only others must be read to know their identities. */
+/* Snapshots first: only others must be read to know their identities. One whose own base is being looked for is no good,
+ * but if there is no other, it tells what is wrong. */
 static struct base *find_base(const uint8_t *wanted, const struct options *o, int *code)
 {
+    struct base *visited = NULL;
     *code = CODE_OK;
     for (int archives = 1; archives >= 0; archives--)
         for (size_t i = 0; i < o->bases->n; i++) {
@@ -299,10 +301,13 @@ static struct base *find_base(const uint8_t *wanted, const struct options *o, in
                 *code = identify_base(b, o);
             if (*code != CODE_OK)
                 return NULL;
-            if (b->is_archive == archives && memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) == 0)
+            if (b->is_archive != archives || memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0)
+                continue;
+            if (!b->is_visited)
                 return b;
+            visited = b;
         }
-    return NULL;
+    return visited;
 }
 
 static int prepare_base(struct base *b, const struct options *o);

@@ -23,23 +23,25 @@ static const struct topic topics[] = {
      "  lmc -t FILE.lmc...     check everything, write nothing\n"
      "  lmc -l FILE.lmc...     list files and tensors\n"
      "  lmc cat FILE.lmc TENSOR[SLICE]   write the bytes of a tensor, e.g. 'wte.weight[0:128,:]'\n"
-     "  lmc help TOPIC         formats, directories, cat, pipes, memory, exit\n"
+     "  lmc diff FROM TO       what has changed, tensor by tensor, and what a delta would take\n"
+     "  lmc help TOPIC         formats, directories, deltas, cat, diff, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
      "  -t, --test        check                  -f, --force       overwrite; allow binary to a terminal\n"
      "  -l, --list        list                   -k, --keep        keep the source (default)\n"
-     "      --json        list as JSON               --rm          remove the source once the output is on the\n"
+     "      --json        list, diff: as JSON        --rm          remove the source once the output is on the\n"
      "  -r, --recursive   each file below                          disk, read back and verified\n"
      "                    the directories        -T#, --threads=#  threads; 0: one for each core (default)\n"
      "      --dtype NAME  a raw array of NAME    -q, --quiet       no messages but errors\n"
      "      --opaque      plain bytes            -v, --verbose     sizes and speed\n"
      "      --max         smaller, but slower        --progress, --no-progress\n"
      "      --npy         cat: as a .npy file    -V, --version     -h, --help\n"
-     "      --file PATH   cat: in that file\n"
+     "      --file PATH   cat: in that file             --no-twins    store each tensor by itself\n"
+     "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat' and 'help' come first, before any option; files of these names are ./cat and ./help.\n"},
+     "'cat', 'diff' and 'help' come first, before any option; files of these names are ./cat, ./diff and ./help.\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -62,6 +64,29 @@ static const struct topic topics[] = {
      "\n"
      "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and -l, each .lmc taken). Outputs that are\n"
      "being written, .lmc-XXXXXX, are passed over; 'lmc DIR' refuses them.\n"},
+    {"deltas",
+     "  lmc --base OLD NEW          lmc -d --base OLD NEW.lmc\n"
+     "\n"
+     "The first --base is what NEW is coded against: a .lmc file, any other file, or a directory. Tensors are matched by name,\n"
+     "dtype and size, whatever file they stand in (of several, the one in the file of the same path), other files by path;\n"
+     "what has no match is coded without. Restoring, -t and cat want the same base again, and know it by its content: the\n"
+     "same tensors and files, in whatever form, sharding or order. OLD is read whole to know its identity, but for .lmc files.\n"
+     "If it is missing or another one, the exit code is 4, and nothing is written. -l needs no base; it shows which it is.\n"
+     "\n"
+     "A base that is a delta itself needs its own: give every link of the chain with a --base of its own, in any order but the\n"
+     "first. --dtype and --opaque say how the files of a base are to be looked at, as for compressing.\n"
+     "\n"
+     "With and without a base, tensors that are equal, and bf16 or fp16 copies of fp32 masters, are stored once (twins), if they\n"
+     "come after what they repeat; files with masters are stored first. Such a snapshot can be restored from a pipe, but not to\n"
+     "one, unless it is a file itself. Outputs to pipes have no twins; --no-twins leaves them out of other outputs.\n"},
+    {"diff",
+     "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
+     "\n"
+     "FROM and TO are .lmc files, other files or directories. For each tensor, and each file without tensors: same, changed,\n"
+     "reshaped, retyped (another dtype), added or removed; the share of elements that have changed; and what the tensor takes as\n"
+     "a delta and without a base, in bytes and in bits for each element, headers of the file not counted. Twins are not looked\n"
+     "for. --base gives what deltas among the two are made against, if it is not the other one. Both are read whole. The exit\n"
+     "code is 0 if that went well, whether they differ or not.\n"},
     {"cat",
      "  lmc cat [--npy] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
      "\n"
@@ -81,18 +106,20 @@ static const struct topic topics[] = {
     {"memory",
      "Memory does not grow with the files. It is about\n"
      "\n"
-     "  7 MiB for each thread                                                what is being read, coded and written\n"
+     "  7 MiB for each thread, with a base 12                                what is being read, coded and written\n"
      "  48 MiB                                                               compressing a pipe of unknown length\n"
      "  the index: a few bytes for each block, and the names                 about 100 bytes for each MB of bf16\n"
      "  the header of a safetensors or GGUF file, while it is parsed         at most 100 MB of text; JSON takes 15 times its size\n"
      "\n"
-     "-l and cat hold the index twice and a window of 4 MiB.\n"},
+     "  17 MiB and a reader for each .lmc file of a chain of bases           others are read piece by piece\n"
+     "\n"
+     "-l and cat hold the index twice and a window of 4 MiB, diff three pieces of 16 MiB.\n"},
     {"exit",
      "  0  all went well\n"
      "  1  an error: a file that cannot be read or written, exists already, ...; also a newer version of the format\n"
      "  2  wrong usage\n"
      "  3  corrupt data: a snapshot is damaged, cut short or no snapshot at all\n"
-     "  4  reserved: the base of a delta is missing or is the wrong one\n"
+     "  4  the base of a delta is missing or is the wrong one\n"
      "\n"
      "With several files, all are tried and the highest code is returned. After an error there is no output file.\n"},
 };
@@ -104,7 +131,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, cat, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, cat, diff, pipes, memory, exit", name);
 }
 
 #endif

@@ -7,7 +7,7 @@
  *   options.h     what is asked for           twins.h       tensors that repeat others
  *   files.h       outputs, trees              compress.h    files and directories to snapshots
  *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
- *                                             inspect.h     lists, single tensors
+ *                                             inspect.h     lists, single tensors; diff.h
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -23,7 +23,7 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
-#include "inspect.h"
+#include "diff.h"
 #include "help.h"
 
 #define MAX_THREADS 1024
@@ -41,7 +41,7 @@ struct arguments {
     int argc, at, n_files;
     char **argv;
     int only_files; /* after "--" */
-    int is_cat;     /* that word came first */
+    const char *word; /* "cat" or "diff", if that came first; NULL */
     int done;       /* help or version was printed */
 };
 
@@ -225,8 +225,10 @@ static int parse_arguments(struct options *o, struct arguments *a)
 static int check_options(const struct options *o, const struct arguments *a)
 {
     int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE;
-    if (a->is_cat && o->verb != VERB_CAT)
-        return fail_usage("'lmc cat' excludes -z, -d, -t and -l; a file of that name is ./cat%s", "");
+    if (a->word && o->verb != VERB_CAT && o->verb != VERB_DIFF)
+        return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
+    if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
+        return fail_usage("-o, -c and -r are not for 'lmc diff'%s", "");
     if (o->output && a->n_files > 1 && o->verb != VERB_CAT)
         return fail_usage("-o takes one output, and there are several inputs%s", "");
     if (o->output && o->recursive)
@@ -235,16 +237,16 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o and -c exclude each other%s", "");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->bases->n == 0)
+    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && o->bases->n == 0)
         return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
-    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS)
+    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF)
         return fail_usage("--max is for compressing%s", "");
     if (o->no_twins && o->verb != VERB_COMPRESS)
         return fail_usage("--no-twins is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
-    if (o->json && o->verb != VERB_LIST)
-        return fail_usage("--json is for -l%s", "");
+    if (o->json && o->verb != VERB_LIST && o->verb != VERB_DIFF)
+        return fail_usage("--json is for -l and 'lmc diff'%s", "");
     if (o->verb == VERB_COMPRESS && o->to_stdout && (a->n_files > 1 || o->recursive))
         return fail_usage("-c compresses one input: two snapshots in a row cannot be read back%s", "");
     if ((o->output || o->to_stdout) && (o->verb == VERB_TEST || o->verb == VERB_LIST))
@@ -268,7 +270,7 @@ static int process_file(const char *path, int is_named, const struct options *o)
     case VERB_RESTORE: return restore_file(path, o);
     case VERB_TEST: return test_file(path, o);
     case VERB_LIST: return list_file(path, o);
-    case VERB_COMPRESS: case VERB_CAT: break;
+    case VERB_COMPRESS: case VERB_CAT: case VERB_DIFF: break;
     }
     return compress_file(path, is_named, o);
 }
@@ -308,6 +310,11 @@ static int process_all(const struct options *o, const struct arguments *a)
         if (a->n_files < 1 || a->n_files > 2)
             return fail_usage("usage: lmc cat FILE.lmc [TENSOR[SLICE]]%s", "");
         return cat_tensor(a->argv[0], a->n_files == 2 ? a->argv[1] : NULL, o);
+    }
+    if (o->verb == VERB_DIFF) {
+        if (a->n_files != 2)
+            return fail_usage("usage: lmc diff FROM TO%s", "");
+        return diff_snapshots(a->argv[0], a->argv[1], o);
     }
     if (a->n_files == 0)
         return process_path("-", o);
@@ -349,9 +356,9 @@ static void set_defaults(struct options *o, struct arguments *a)
         o->verb = VERB_RESTORE;
         o->to_stdout = 1;
     }
-    if (a->argc > 1 && strcmp(a->argv[1], "cat") == 0) {
-        o->verb = VERB_CAT;
-        a->is_cat = 1;
+    if (a->argc > 1 && (strcmp(a->argv[1], "cat") == 0 || strcmp(a->argv[1], "diff") == 0)) {
+        a->word = a->argv[1];
+        o->verb = *a->word == 'c' ? VERB_CAT : VERB_DIFF;
         a->at = 2;
     }
 }

@@ -6,7 +6,7 @@
 
 #include "threads.h"
 
-enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT };
+enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF };
 
 /* The arguments of --base, see base.h. */
 struct bases {

@@ -322,7 +322,7 @@ class Verbs(Case):
         self.assertIn(b"compress each to FILE.lmc", self.lmc("-h").stdout)
         self.assertEqual(self.lmc("--help").stdout, self.lmc("help").stdout)
         self.assertRegex(self.lmc("-V").stdout, rb"^lmc \d+\.\d+\.\d+, format \d+\.\d+")
-        for topic in ("formats", "directories", "cat", "pipes", "memory", "exit"):
+        for topic in ("formats", "directories", "deltas", "cat", "diff", "pipes", "memory", "exit"):
             self.assertGreater(len(self.lmc("help", topic).stdout), 200)
         self.lmc("help", "nonsense", code=2, says="no help on 'nonsense'")
 
@@ -1631,6 +1631,23 @@ class Bases(Case):
         self.lmc("-t", "new.lmc", "--base", "broken", says="stored as plain bytes")
         self.lmc("new", "-f", "--base", "broken/x.safetensors", code=1, says="is no valid safetensors file")
 
+    def test_long_more_than_4_gb(self):
+        if not LONG:
+            self.skipTest("--long")
+        part = bf16(1 << 20)
+        for name, data in (("big", part), ("big2", moved(part, 2, 0.1))):
+            with open(self.path(name), "wb") as f:
+                f.write(b"ab" * 1000 + data)
+                f.seek(9 << 29)
+                f.write(data)
+                f.truncate(5 << 30)
+        for base in ("big", "big.lmc"):
+            self.lmc("-f", "--dtype=BF16", "big")
+            self.lmc("-f", "--dtype=BF16", "big2", "--base", base)
+            self.lmc("-f", "--dtype=BF16", "-d", "big2.lmc", "-o", "out", "--base", base)
+            self.assertEqual(subprocess.run(["cmp", "big2", "out"], cwd=self.dir).returncode, 0)
+        self.assertLess(os.path.getsize(self.path("big2.lmc")), 1000000)
+
     def test_names_in_several_files(self):
         """Moments of an optimizer have the names of their weights: each is coded against its own predecessor."""
         for d, share in (("a", 0), ("b", 0.01)):
@@ -1871,6 +1888,105 @@ class Twins(Case):
             self.restores("%d.lmc" % new, self.snapshot("%d" % new), "--base", "1000")
 
 
+class Diff(Case):
+    def setUp(self):
+        super().setUp()
+        self.w, self.v = bf16(300000), f32(70000, 2)
+        self.w2 = moved(self.w, 2, 0.02)
+        self.write("old/1.safetensors", safetensors([("w", "BF16", [300, 1000], self.w), ("u", "BF16", [50, 100], self.w[:10000]), ("gone", "I8", [70], bytes(70))]))
+        self.write("old/2.safetensors", safetensors([("v", "F32", [70000], self.v), ("short", "F32", [100], self.v[:400]), ("half", "F16", [5000], self.w[:10000])]))
+        self.write("old/config.json", b"old")
+        self.write("old/lost", b"lost")
+        self.write("new/all.safetensors", safetensors([("v", "F32", [70000], self.v), ("more", "F32", [3000], self.v[:12000]), ("u", "BF16", [5000], self.w[:10000]),
+                                                       ("short", "F32", [90], self.v[:360]), ("half", "BF16", [5000], self.w[:10000]), ("w", "BF16", [300, 1000], self.w2)]))
+        self.write("new/config.json", b"new")
+
+    def diff(self, *args):
+        return json.loads(self.lmc("diff", "--json", *args).stdout)
+
+    def test_what_is_found(self):
+        want = {"w": "changed", "v": "same", "u": "reshaped", "short": "reshaped", "half": "retyped", "more": "added", "gone": "removed"}
+        self.lmc("old")
+        self.lmc("new", "--base", "old", "--no-twins")
+        results = []
+        for a, b in (("old", "new"), ("old.lmc", "new.lmc"), ("old", "new.lmc"), ("old.lmc", "new")):
+            o = self.diff(a, b)
+            self.assertEqual({t["name"]: t["status"] for t in o["tensors"]}, want)
+            self.assertEqual({f["name"]: f["status"] for f in o["files"]}, {"config.json": "changed", "lost": "removed"})
+            self.assertEqual((o["from"]["snapshot"], o["to"]["snapshot"]), (a, b))
+            self.assertEqual(o["to"]["identity"], self.listing("new.lmc")["identity"])
+            results.append((o["tensors"], o["files"], o["delta_size"], o["direct_size"]))
+        self.assertTrue(all(r == results[0] for r in results))
+        self.assertEqual(self.diff("old", "new", "-T1"), self.diff("old", "new", "-T3"))
+        t = {t["name"]: t for t in o["tensors"]}
+        changed = sum(self.w[i:i + 2] != self.w2[i:i + 2] for i in range(0, len(self.w), 2))
+        self.assertEqual([t["w"][k] for k in ("elements", "changed_elements", "size", "shape", "dtype")], [300000, changed, 600000, [300, 1000], "BF16"])
+        for name, n in (("v", 0), ("u", 0), ("short", 90), ("half", 5000), ("more", 3000)):
+            self.assertEqual(t[name]["changed_elements"], n)
+        self.assertLess(t["w"]["delta_size"] * 8, t["w"]["direct_size"])
+        self.assertLess(max(t["v"]["delta_size"], t["u"]["delta_size"]), 100)
+        for name in ("short", "half", "more"):
+            self.assertEqual(t[name]["delta_size"], t[name]["direct_size"])
+        for key in ("elements", "changed_elements", "delta_size", "direct_size", "size"):
+            self.assertEqual(o[key], sum(x[key] for x in o["tensors"] + o["files"] if x["status"] != "removed"))
+        real = os.path.getsize(self.path("new.lmc"))  # the estimate is what it costs, but for headers and the index
+        self.assertLess(o["delta_size"], real)
+        self.assertGreater(o["delta_size"], real - 3000)
+
+    def test_table(self):
+        text = self.lmc("diff", "old", "new").stdout.decode()
+        self.assertRegex(text, r"(?m)^  changed  BF16     \[300,1000\] +600000    1\.99\d\d %.* w  in all.safetensors$|^  changed  BF16     \[300,1000\] +600000    2\.0000 %.* w  in all.safetensors$")
+        self.assertRegex(text, r"(?m)^  removed  I8       \[70\] +70 +gone  in 1.safetensors$")
+        self.assertRegex(text, r"(?m)^  all .*  1 same, 2 changed, 2 reshaped, 1 retyped, 1 added, 2 removed$")
+
+    def test_equal_and_empty(self):
+        o = self.diff("old", "old")
+        self.assertEqual({t["status"] for t in o["tensors"] + o["files"]}, {"same"})
+        self.assertEqual((o["changed_elements"], o["from"]["identity"]), (0, o["to"]["identity"]))
+        self.write("empty", b"")
+        self.write("one", b"1")
+        self.assertEqual(self.diff("empty", "empty")["elements"], 0)
+        self.assertEqual(self.diff("empty", "one")["files"][0]["status"], "changed")
+        self.lmc("diff", "empty", "one")
+        os.mkdir(self.path("nothing"))
+        self.assertEqual(self.diff("nothing", "old")["tensors"][0]["status"], "added")
+        self.assertEqual(self.diff("old", "nothing")["delta_size"], 0)
+
+    def test_chains(self):
+        self.lmc("old")
+        self.lmc("new", "--base", "old.lmc")
+        shutil.copytree(self.path("new"), self.path("newer"))
+        self.lmc("newer", "--base", "new.lmc", "--base", "old.lmc")
+        self.assertEqual(self.diff("new.lmc", "newer.lmc", "--base", "old.lmc")["changed_elements"], 0)
+        self.assertEqual(self.diff("newer.lmc", "new", "--base", "old")["changed_elements"], 0)
+        self.refuses("diff", "new.lmc", "newer.lmc", code=4, says="new.lmc: needs the base")
+        self.lmc("diff", "new.lmc", "missing", code=1, says="missing: cannot open it")
+
+    def test_usage(self):
+        for args in (("old",), (), ("old", "new", "old"), ("-c", "old", "new"), ("-o", "x", "old", "new"), ("-d", "old", "new"), ("-", "new"), ("--rm", "old", "new")):
+            self.refuses("diff", *args, code=2, says="lmc: ")
+
+    def test_pieces(self):
+        """Tensors of more than one piece of 16 MiB; raw files by their dtype."""
+        part = bf16(1 << 20)
+        self.write("a", part * 9)
+        self.write("b", part * 8 + moved(part, 2, 0.5))
+        o = self.diff("a", "b", "--dtype=BF16")["tensors"][0]
+        self.assertEqual((o["elements"], o["changed_elements"]), (9 << 20, 1 << 19))
+        self.assertLess(o["delta_size"] * 9, o["direct_size"])
+        self.assertEqual(self.diff("a", "b")["files"][0]["elements"], 9 << 21)  # bytes
+
+    def test_real_series(self):
+        names = [os.path.join(DATA, "series", "step-%06d" % s, "model.bf16.safetensors") for s in (1700, 1701)]
+        if not os.path.exists(names[0]):
+            self.skipTest("no LMC_DATA")
+        o = self.diff(*names)
+        self.assertAlmostEqual(o["changed_elements"] / o["elements"], 0.155, delta=0.01)
+        self.assertLess(o["delta_size"] * 18, o["size"])
+        self.lmc(names[1], "--base", names[0], "-o", "x.lmc")
+        self.assertLess(abs(os.path.getsize(self.path("x.lmc")) / o["delta_size"] - 1), 0.05)
+
+
 # ---- the world is bad ----
 
 
@@ -2003,10 +2119,24 @@ class Failures(Case):
             figures["pipe"] = self.max_rss("-T4", "-c", stdin=cat.stdout)
             cat.stdout.close()
             cat.wait()
+        with open(self.path("new"), "wb") as f:
+            for k in range(megabytes // 2):
+                f.write(part if k % 3 else bytes(len(part)))
+            f.truncate(megabytes * MB)
+        deltas = {}
+        for base in ("big", "big.lmc"):
+            options = ["--dtype=BF16", "-T4", "--base", base]
+            self.lmc("-f", "--dtype=BF16", "big")
+            deltas["compress, base " + base] = self.max_rss("-f", *options, "new")
+            deltas["restore, base " + base] = self.max_rss("-df", *options, "-o", "out", "new.lmc")
+            self.assertEqual(subprocess.run(["cmp", "new", "out"], cwd=self.dir).returncode, 0)
+        deltas["diff"] = self.max_rss("diff", "-T4", "--dtype=BF16", "big", "new.lmc", "--base", "big.lmc")
         if LONG:
-            print("  memory, %d MB file, 4 threads: %s" % (megabytes, {k: "%.0f MB" % v for k, v in figures.items()}), file=sys.stderr)
+            print("  memory, %d MB file, 4 threads: %s" % (megabytes, {k: "%.0f MB" % v for k, v in {**figures, **deltas}.items()}), file=sys.stderr)
         for name, value in figures.items():
             self.assertLess(value, bound, name)
+        for name, value in deltas.items():
+            self.assertLess(value, bound + 20 if name != "diff" else 2 * bound, name)
 
     def test_memory(self):
         if SANITIZED:
@@ -2050,6 +2180,20 @@ class Together(Case):
         for f in os.listdir(path):
             with open(os.path.join(path, f), "rb") as source:
                 self.assertEqual(self.read("d/" + f), source.read())
+
+    def test_deltas_of_the_readme(self):
+        with open(os.path.join(ROOT, "README.md")) as f:
+            part = f.read().split("### Deltas")[1].split("## Figures")[0]
+        script = "\n".join(line[4:] for line in part.split("\n") if line.startswith("    "))
+        self.assertIn("--base", script)
+        if not os.path.exists(SAMPLE):
+            self.skipTest("no sample")
+        os.symlink(os.path.join(ROOT, "examples"), self.path("examples"))
+        os.mkdir(self.path("build"))
+        os.symlink(LMC, self.path("build/lmc"))
+        p = subprocess.run(["sh", "-ec", script], cwd=self.dir, capture_output=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn(b"12 changed", p.stdout)
 
     def test_reference_decoder(self):
         if not os.path.exists(DECODER):

@@ -1,0 +1,399 @@
+/* diff.h - what has changed between two snapshots, tensor by tensor, and what a delta would take
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_DIFF_H
+#define LMC_DIFF_H
+
+#include "inspect.h"
+
+/* Bytes that are compared and coded at once: a multiple of every block size. */
+#define DIFF_PIECE ((size_t)16 << 20)
+
+enum diff_kind { DIFF_SAME, DIFF_CHANGED, DIFF_RESHAPED, DIFF_RETYPED, DIFF_ADDED, DIFF_REMOVED, DIFF_KINDS };
+
+static const char *const diff_names[DIFF_KINDS] = {"same", "changed", "reshaped", "retyped", "added", "removed"};
+
+/* A tensor, or a file that has none as one of bytes. */
+struct diff_item {
+    const char *name, *path;
+    const lmc_tensor *tensor; /* NULL: a file */
+    const char *dtype;        /* of a file: "" */
+    uint64_t size, offset;
+    size_t file_number;
+    const uint8_t *identity;
+    int is_matched;
+};
+
+struct diff_items {
+    struct diff_item *list;
+    size_t n, room;
+};
+
+struct diff_row {
+    enum diff_kind kind;
+    const struct diff_item *item; /* of B; if it was removed, of A */
+    uint64_t n, n_changed;        /* elements */
+    uint64_t delta, direct;       /* bytes that coding takes */
+};
+
+struct diff {
+    const struct options *o;
+    struct base *a, *b;
+    struct diff_items old_items, new_items;
+    struct diff_row *rows;
+    size_t n_rows;
+    unsigned char *old_piece, *new_piece, *coded, *workspace;
+    size_t coded_size, workspace_size;
+};
+
+/* -- items -- */
+
+static int compare_diff_items(const void *a, const void *b)
+{
+    const struct diff_item *x = (const struct diff_item *)a, *y = (const struct diff_item *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : strcmp(x->path, y->path);
+}
+
+static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number, const lmc_tensor *t)
+{
+    struct diff_item *item;
+    if (items->n == items->room) {
+        items->room = items->room * 2 + 64;
+        items->list = (struct diff_item *)resize(items->list, items->room, sizeof *items->list);
+    }
+    item = &items->list[items->n++];
+    item->name = t ? t->name : f->path;
+    item->path = f->path;
+    item->tensor = t;
+    item->dtype = t ? t->dtype : "";
+    item->size = t ? t->size : f->size;
+    item->offset = t ? t->offset : 0;
+    item->file_number = number;
+    item->identity = t ? t->identity : f->identity;
+    item->is_matched = 0;
+}
+
+/* Directories are left out: they hold nothing. */
+static void collect_diff_items(struct diff_items *items, const struct base *b)
+{
+    for (size_t i = 0; i < b->source.n_files; i++) {
+        const lmc_file *f = b->source.get_file(b->source.user, i);
+        for (size_t k = 0; k < f->n_tensors; k++)
+            add_diff_item(items, f, i, &f->tensors[k]);
+        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR)
+            add_diff_item(items, f, i, NULL);
+    }
+    if (items->n)
+        qsort(items->list, items->n, sizeof *items->list, compare_diff_items);
+}
+
+static int has_same_type(const struct diff_item *a, const struct diff_item *b)
+{
+    return !a->tensor == !b->tensor && strcmp(a->dtype, b->dtype) == 0;
+}
+
+/* What was called so before; of several, the one that is most like it. NULL: nothing. */
+static struct diff_item *find_old_item(const struct diff *d, const struct diff_item *item)
+{
+    struct diff_item *found = NULL;
+    size_t low = 0, high = d->old_items.n;
+    int best = -1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(d->old_items.list[middle].name, item->name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < d->old_items.n && strcmp(d->old_items.list[low].name, item->name) == 0; low++) {
+        struct diff_item *old = &d->old_items.list[low];
+        int likeness = 4 * has_same_type(old, item) + 2 * (old->size == item->size) + (strcmp(old->path, item->path) == 0);
+        if (likeness > best) {
+            best = likeness;
+            found = old;
+        }
+    }
+    return found;
+}
+
+/* -- measuring -- */
+
+static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
+{
+    return !a || !b || (a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
+}
+
+static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
+{
+    if (!old)
+        return DIFF_ADDED;
+    if (!has_same_type(old, item))
+        return DIFF_RETYPED;
+    if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
+        return DIFF_RESHAPED;
+    return memcmp(old->identity, item->identity, LMC_IDENTITY_SIZE) == 0 ? DIFF_SAME : DIFF_CHANGED;
+}
+
+/* width is 1, 2, 4 or 8; neither side is aligned */
+static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size, unsigned width)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < size; i += width)
+        n += memcmp(a + i, b + i, width) != 0;
+    return n;
+}
+
+static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction, size_t size, uint64_t *total)
+{
+    size_t coded, workspace_size, cap;
+    enum lmc_status status;
+    options->prediction = prediction;
+    options->prediction_size = prediction ? size : 0;
+    workspace_size = lmc_tensor_workspace_size(options);
+    cap = (size_t)lmc_bound_tensor(size, options);
+    if (workspace_size > d->workspace_size)
+        d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
+    if (cap > d->coded_size)
+        d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
+    status = lmc_encode_tensor(d->coded, d->coded_size, &coded, d->new_piece, size, options, d->workspace, d->workspace_size);
+    *total += coded;
+    return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
+}
+
+/* old: what can predict the item, of the same size; or NULL */
+static int measure_item(struct diff *d, struct diff_row *row, const struct diff_item *old)
+{
+    const struct diff_item *item = row->item;
+    lmc_tensor_options options;
+    unsigned width;
+    memset(&options, 0, sizeof options);
+    options.dtype = lmc_find_dtype(item->dtype);
+    options.level = d->o->level;
+    options.parallel = &d->o->parallel;
+    width = lmc_dtype_width(options.dtype);
+    row->n = item->size / width;
+    row->n_changed = old ? 0 : row->n;
+    for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
+        size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
+        int code;
+        if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece, size) != 0 ||
+            (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at, d->old_piece, size) != 0))
+            return d->o->bases->code;
+        if (old && row->kind != DIFF_SAME)
+            row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
+        code = code_piece(d, &options, NULL, size, &row->direct);
+        if (code == CODE_OK && old)
+            code = code_piece(d, &options, d->old_piece, size, &row->delta);
+        if (code != CODE_OK)
+            return code;
+        progress_add(size);
+    }
+    if (!old)
+        row->delta = row->direct;
+    return CODE_OK;
+}
+
+static int measure_all(struct diff *d)
+{
+    int code = CODE_OK;
+    d->rows = (struct diff_row *)resize(NULL, d->old_items.n + d->new_items.n, sizeof *d->rows);
+    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++) {
+        const struct diff_item *item = &d->new_items.list[i];
+        struct diff_item *old = find_old_item(d, item);
+        struct diff_row *row = &d->rows[d->n_rows++];
+        memset(row, 0, sizeof *row);
+        row->item = item;
+        row->kind = compare_items(old, item);
+        if (old)
+            old->is_matched = 1;
+        code = measure_item(d, row, old && old->size == item->size && row->kind != DIFF_RETYPED ? old : NULL);
+    }
+    for (size_t i = 0; i < d->old_items.n && code == CODE_OK; i++)
+        if (!d->old_items.list[i].is_matched) {
+            struct diff_row *row = &d->rows[d->n_rows++];
+            memset(row, 0, sizeof *row);
+            row->item = &d->old_items.list[i];
+            row->kind = DIFF_REMOVED;
+        }
+    return code;
+}
+
+/* -- results -- */
+
+static double bits_per_element(uint64_t size, uint64_t n)
+{
+    return n ? 8.0 * (double)size / (double)n : 0.0;
+}
+
+static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
+{
+    struct diff_row sum;
+    memset(&sum, 0, sizeof sum);
+    *size = 0;
+    for (size_t i = 0; i < d->n_rows; i++)
+        if (d->rows[i].kind != DIFF_REMOVED) {
+            sum.n += d->rows[i].n;
+            sum.n_changed += d->rows[i].n_changed;
+            sum.delta += d->rows[i].delta;
+            sum.direct += d->rows[i].direct;
+            *size += d->rows[i].item->size;
+        }
+    return sum;
+}
+
+static void print_diff_numbers(const struct diff_row *row, uint64_t size)
+{
+    printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size, row->n ? percent(row->n_changed, row->n) : 0.0,
+           (unsigned long long)row->delta, bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
+           bits_per_element(row->direct, row->n));
+}
+
+static void print_diff(const struct diff *d)
+{
+    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    uint64_t size;
+    struct diff_row sum = sum_rows(d, &size);
+    size_t counts[DIFF_KINDS] = {0};
+    const char *separator = "";
+    for (int i = 0; i < 2; i++) {
+        const struct base *b = i ? d->b : d->a;
+        format_identity(identity, b->identity);
+        printf("%s identity %s  ", i ? "to  " : "from", identity);
+        print_name(b->name);
+        putchar('\n');
+    }
+    printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape", "size", "changed", "delta", "bits", "direct", "bits");
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *row = &d->rows[i];
+        counts[row->kind]++;
+        *shape = 0;
+        if (row->item->tensor)
+            format_shape(shape, sizeof shape, row->item->tensor);
+        printf("  %-8s %-8s %-18s ", diff_names[row->kind], row->item->tensor ? row->item->dtype : "file", shape);
+        if (row->kind == DIFF_REMOVED)
+            printf("%14llu %73s", (unsigned long long)row->item->size, "");
+        else
+            print_diff_numbers(row, row->item->size);
+        print_name(*row->item->name ? row->item->name : row->item->tensor ? "(the array)" : "(the file itself)");
+        if (row->item->tensor && *row->item->path) {
+            printf("  in ");
+            print_name(row->item->path);
+        }
+        putchar('\n');
+    }
+    printf("  %-36s ", "all");
+    print_diff_numbers(&sum, size);
+    for (int kind = 0; kind < DIFF_KINDS; kind++)
+        if (counts[kind]) {
+            printf("%s%llu %s", separator, (unsigned long long)counts[kind], diff_names[kind]);
+            separator = ", ";
+        }
+    putchar('\n');
+}
+
+static json_t *make_json_row(const struct diff_row *row)
+{
+    const struct diff_item *item = row->item;
+    json_t *object = (json_t *)check_memory(json_object()), *shape;
+    set_json_text(object, "name", item->name);
+    set_json_text(object, "path", item->path);
+    set_json(object, "status", json_string(diff_names[row->kind]));
+    if (item->tensor) {
+        shape = (json_t *)check_memory(json_array());
+        for (unsigned i = 0; i < item->tensor->rank; i++)
+            json_array_append_new(shape, make_json_number(item->tensor->shape[i]));
+        set_json_text(object, "dtype", item->dtype);
+        set_json(object, "shape", shape);
+    }
+    set_json_number(object, "size", item->size);
+    if (row->kind != DIFF_REMOVED) {
+        set_json_number(object, "elements", row->n);
+        set_json_number(object, "changed_elements", row->n_changed);
+        set_json_number(object, "delta_size", row->delta);
+        set_json_number(object, "direct_size", row->direct);
+    }
+    return object;
+}
+
+static json_t *make_json_side(const struct base *b)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "snapshot", b->name);
+    set_json_identity(object, "identity", b->identity);
+    return object;
+}
+
+static void print_json_diff(const struct diff *d)
+{
+    json_t *object = (json_t *)check_memory(json_object()), *tensors = (json_t *)check_memory(json_array()),
+           *files = (json_t *)check_memory(json_array());
+    uint64_t size;
+    struct diff_row sum = sum_rows(d, &size);
+    for (size_t i = 0; i < d->n_rows; i++)
+        json_array_append_new(d->rows[i].item->tensor ? tensors : files, make_json_row(&d->rows[i]));
+    set_json(object, "from", make_json_side(d->a));
+    set_json(object, "to", make_json_side(d->b));
+    set_json(object, "tensors", tensors);
+    set_json(object, "files", files);
+    set_json_number(object, "size", size);
+    set_json_number(object, "elements", sum.n);
+    set_json_number(object, "changed_elements", sum.n_changed);
+    set_json_number(object, "delta_size", sum.delta);
+    set_json_number(object, "direct_size", sum.direct);
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+/* -- the verb -- */
+
+/* The two sides stand among the bases: each can be what the other is made of. */
+static int diff_snapshots(const char *from, const char *to, const struct options *o)
+{
+    struct diff d;
+    struct stat st;
+    int code = CODE_OK;
+    size_t n = o->bases->n;
+    memset(&d, 0, sizeof d);
+    for (int i = 0; i < 2 && code == CODE_OK; i++)
+        if (is_dash(i ? to : from))
+            code = fail(CODE_USAGE, NULL, "'lmc diff' compares files and directories, not standard input");
+        else if (stat(i ? to : from, &st) != 0)
+            code = fail_errno(i ? to : from, errno, "cannot open it");
+    if (code != CODE_OK)
+        return code;
+    add_base(o->bases, from);
+    add_base(o->bases, to);
+    d.o = o;
+    d.a = &o->bases->list[n];
+    d.b = &o->bases->list[n + 1];
+    code = prepare_base(d.a, o);
+    if (code == CODE_OK)
+        code = prepare_base(d.b, o);
+    if (code == CODE_OK) {
+        collect_diff_items(&d.old_items, d.a);
+        collect_diff_items(&d.new_items, d.b);
+        progress_start(to, LMC_UNKNOWN_SIZE);
+        code = measure_all(&d);
+        progress_clear();
+    }
+    if (code == CODE_OK)
+        code = check_bases(o);
+    if (code == CODE_OK && o->json)
+        print_json_diff(&d);
+    else if (code == CODE_OK)
+        print_diff(&d);
+    free(d.old_items.list);
+    free(d.new_items.list);
+    free(d.rows);
+    free(d.old_piece);
+    free(d.new_piece);
+    free(d.coded);
+    free(d.workspace);
+    return code;
+}
+
+#endif
