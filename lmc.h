@@ -5258,6 +5258,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
     e->stack.top = top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
+    if (level == LMC_LEVEL_MAX) return LMC__EITHER; /* whatever the sample says: never larger than without the prediction */
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
