@@ -3336,7 +3336,9 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __m512i keys;
+        lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
         }
@@ -3680,6 +3682,7 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
+        lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++) {
             LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
@@ -3955,7 +3958,11 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0;
         __m512i keys;
-        for (line = i * ahead_lines; line < (i + 64) * ahead_lines; line += 64) LMC__PREFETCH(ahead.data + lmc__min(line, ahead.size));
+        lmc__touch_ahead(dst, i * width);
+        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size); line += 64) {
+            lmc__touch_ahead(ahead.data, line);
+            LMC__PREFETCH(ahead.data + line);
+        }
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
