@@ -12,12 +12,13 @@
 #include "../lmc.h"
 
 static const char *const names[] = {
-    "crc32c", "split 1", "split 2", "split 4", "split 8", "join 1", "join 2", "join 4", "join 8", "count_values 2", "is_constant", "map",
+    "crc32c", "split 1", "split 2", "split 4", "split 8", "join_root 1", "join_root 2", "join_root 4", "join_root 8", "count_classes 2", "is_constant", "map",
     "partition, two lists", "partition, left list", "partition, right list", "partition, no list",
     "merge, two lists", "merge, left list", "merge, right list", "merge, no list",
-    "flatten 2", "flatten 5", "unflatten 2", "unflatten 5", "count_ones"
+    "flatten 2", "flatten 5", "unflatten 2", "unflatten 5", "group 2", "ungroup 2", "count_ones"
 };
-static uint32_t counts[8][256];
+/* as of bf16: six classes, equally full */
+static const lmc__grouping grouping = {6, 0, {43, 86, 128, 171, 213}};
 
 int main(int argc, char **argv)
 {
@@ -29,6 +30,11 @@ int main(int argc, char **argv)
     uint8_t *a, *b, *mask, *left, *right, table[256];
     lmc__planes planes;
     lmc__const_planes const_planes;
+    lmc__classes classes;
+    lmc__class_sides sides;
+    const lmc__ahead no_ahead = {NULL, 0};
+    size_t counts[LMC__MAX_CLASSES];
+    unsigned c, p;
     const lmc__kernels *k = NULL;
     if (argc == 2 && strcmp(argv[1], "--tiers") == 0) {
         for (tier = 0; tier < LMC_TIER_COUNT; tier++)
@@ -59,13 +65,20 @@ int main(int argc, char **argv)
         mask[i / 8] |= (uint8_t)(random >> 31 << (i & 7));
     }
     for (i = 0; i < 8; i++) const_planes.row[i] = planes.row[i] = b + i * most;
+    memset(&classes, 0, sizeof classes);
+    memset(&sides, 0, sizeof sides);
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = 0; p < 2; p++) {
+            sides.side[c][p].list = classes.row[c][p] = (uint8_t *)calloc(most + LMC__PAD, 1);
+            if (!classes.row[c][p]) return 2;
+        }
     clock_gettime(CLOCK_MONOTONIC, &start);
     while (repeats-- != 0)
         switch (kernel) {
         case 0: result += k->crc32c(0, a, n); break;
         case 1: case 2: case 3: case 4: k->split(&planes, a, n, 1u << (kernel - 1), 1); break;
-        case 5: case 6: case 7: case 8: k->join(a, &const_planes, n, 1u << (kernel - 5), 1); break;
-        case 9: k->count_values(counts, a, n, 2, 1); break;
+        case 5: case 6: case 7: case 8: result += k->join_root(a, &const_planes, NULL, NULL, n, 1u << (kernel - 5), 1, no_ahead); break;
+        case 9: result += k->count_classes(counts, a, n, 2, &grouping); break;
         case 10: result += (size_t)k->is_constant(a, n); break;
         case 11: k->map(b, a, n, table); break;
         case 12: case 13: case 14: case 15:
@@ -80,6 +93,8 @@ int main(int argc, char **argv)
         }
         case 20: case 21: k->flatten(b, a, n, 0, kernel == 20 ? 2 : 5); break;
         case 22: case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
+        case 24: result += k->group(&classes, a, a, n, 2, 1, &grouping); break;
+        case 25: result += k->ungroup(b, a, &sides, n, 2, 1, &grouping, no_ahead); break;
         default: result += k->count_ones(a, n);
         }
     clock_gettime(CLOCK_MONOTONIC, &end);
