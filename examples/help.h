@@ -37,7 +37,7 @@ static const struct topic topics[] = {
      "      --opaque      plain bytes            -v, --verbose     sizes and speed\n"
      "      --max         smaller, but slower        --progress, --no-progress\n"
      "      --npy         cat: as a .npy file    -V, --version     -h, --help\n"
-     "      --file PATH   cat: in that file             --no-twins    store each tensor by itself\n"
+     "      --file PATH   cat: in that file          --no-twins    store each tensor by itself\n"
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
