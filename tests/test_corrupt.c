@@ -199,6 +199,7 @@ static void test_blocks(long rounds)
         size_t size = cases[c].n * lmc_dtype_width(cases[c].dtype), enc_size = 0;
         const uint8_t *const base = cases[c].distance ? prediction : NULL;
         uint8_t *bad;
+        int harmless = 0; /* flipped bits of the payload */
         t_fill(data, size, cases[c].kind, cases[c].dtype, c);
         memcpy(prediction, data, size);
         for (i = 0; base && i < cases[c].n; i += (size_t)cases[c].distance) data[i * lmc_dtype_width(cases[c].dtype)] ^= (uint8_t)(i % 7);
@@ -226,14 +227,16 @@ static void test_blocks(long rounds)
                 bad = t_tail(&g_enc, enc_size);
                 memcpy(bad, enc, enc_size);
                 bad[i] ^= (uint8_t)(1u << k);
-                /* another threshold may mean the same classes, another level of a sparse mask the same bits; try_block compares the data */
-                CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK || (base && i >= LMC_BLOCK_HEADER_SIZE));
+                /* two frozen trees may agree in all that occurs: then it is the same data in other words, which try_block compares */
+                if (try_block(bad, enc_size, data, base, size) == LMC_OK) harmless += i < LMC_BLOCK_HEADER_SIZE ? 9 : 1;
                 if (i < 20) { /* the same with a header that passes; byte 1 may still mean the same data (zeros rotated) */
                     repair_header(bad);
                     CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK || i == 1);
                 }
             }
         }
+        t_note("block %lu: %d harmless bits", (unsigned long)c, harmless);
+        CHECK(harmless <= 1);
         for (round = 0; round < rounds; round++) {
             lmc_block_info info;
             size_t edits = 1 + t_below(&state, 4), new_size = enc_size;

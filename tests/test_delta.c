@@ -9,9 +9,6 @@ static const lmc_position origin = {0, 0};
 
 static enum lmc_level g_level;
 static long g_predicted;      /* blocks that used their prediction */
-static long g_larger_by;      /* the most bytes that a prediction has cost */
-static char g_larger_case[sizeof t_about];
-static int g_is_unlucky;      /* the data is made to mislead the sample */
 
 static int is_filled(const uint8_t *p, size_t size, int value)
 {
@@ -56,11 +53,7 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     if (!CHECK_STATUS(lmc_encode_block(enc, bound, &direct_size, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
     if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, base, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
-    if (!g_is_unlucky || g_level == LMC_LEVEL_DEFAULT) CHECK(enc_size <= direct_size);
-    if ((long)(enc_size - direct_size) > g_larger_by) {
-        g_larger_by = (long)(enc_size - direct_size);
-        memcpy(g_larger_case, t_about, sizeof t_about);
-    }
+    CHECK(enc_size <= direct_size);
     CHECK(t_crc32c(0, src, size) == crc && t_crc32c(0, base, size) == base_crc); /* untouched */
     memmove(t_tail(&g_enc, enc_size), enc, enc_size); /* now it ends at the guard */
     enc = t_tail(&g_enc, enc_size);
@@ -199,14 +192,13 @@ static void test_gains(void)
     }
 }
 
-/* Data where the sample says nothing of the rest: elements that no run of it touches are of another kind. Level max may then take a delta
- * that fulfils what the sample promised, although the exact counts that it has without a prediction would do better. */
+/* Data where the sample says nothing of the rest: elements that no run of it touches are of another kind. */
 static void test_luck(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
     size_t d, n, how;
     for (d = 0; d < 3; d++)
-        for (n = 30000; n <= 300000; n += 90000)
+        for (n = 30000; n <= (t_quick ? 30000u : 300000u); n += 90000)
             for (how = 0; how < 4; how++) {
                 const unsigned width = lmc_dtype_width(dtypes[d]);
                 const size_t size = n * width;
@@ -220,9 +212,7 @@ static void test_luck(void)
                     t_fill(src + at, LMC__SAMPLE_RUN * width, T_RANDOM, dtypes[d], i);
                     memcpy(base + at, src + at, LMC__SAMPLE_RUN * width);
                 }
-                g_is_unlucky = 1;
-                CHECK(round_trip(src, base, size, dtypes[d], origin) <= size);
-                g_is_unlucky = 0;
+                round_trip(src, base, size, dtypes[d], origin);
             }
 }
 
@@ -1511,7 +1501,7 @@ static void test_wrong_bases(void)
     lmc_base base;
     lmc_source source;
     lmc_reader_options read_options;
-    uint8_t byte, was;
+    uint8_t byte;
     int wrong;
     size_t i;
     make_small(&s, 60);
@@ -1548,18 +1538,11 @@ static void test_wrong_bases(void)
     options.read_back = t_on_read_back;
     for (i = 0; i < 40; i++) {
         const t_file *f = &s.old_model.files[i % 4];
-        uint8_t *const at = (uint8_t *)(uintptr_t)f->data + f->file.tensors[i % 4 == 3 ? 0 : i % f->file.n_tensors].offset * (i % 4 != 3);
+        uint8_t *const at = (uint8_t *)(uintptr_t)f->data + (f->file.n_tensors ? f->file.tensors[i % f->file.n_tensors].offset : i);
         enum lmc_status status;
-        if (i % 4 == 3) { /* the text has no tensors */
-            was = f->data[i];
-            ((uint8_t *)(uintptr_t)f->data)[i] ^= 4;
-            status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
-            ((uint8_t *)(uintptr_t)f->data)[i] = was;
-        } else {
-            *at ^= 4;
-            status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
-            *at ^= 4;
-        }
+        *at ^= 4;
+        status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
+        *at ^= 4;
         CHECK(!wrong && (status == LMC_ERR_BASE_WRONG || (status == LMC_OK && i % 4 != 0))); /* not everything of it is used */
     }
     t_note("arguments of bases");
@@ -1619,8 +1602,8 @@ static void test_memory(void)
 {
     static t_model old_model, model;
     size_t peaks[3][2], k;
-    for (k = 0; k < 2; k++) { /* more than all buffers hold, and three times as much */
-        const size_t n = (size_t)(k ? 48 : 16) << 20;
+    for (k = 0; k < 2; k++) { /* more than all buffers hold, and twice as much */
+        const size_t n = (size_t)(t_quick ? 8 : 16) << (k ? 21 : 20);
         lmc_writer_options write_options;
         lmc_restore_options restore_options;
         lmc_reader_options read_options;
@@ -1664,7 +1647,7 @@ static void test_memory(void)
     for (k = 0; k < 3; k++) {
         t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : "reader", (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
         CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)40 << 20);
-        CHECK(peaks[k][1] < peaks[k][0] + 65536);
+        CHECK(peaks[k][1] < peaks[k][0] + ((size_t)1 << 20));
     }
 }
 
@@ -1904,7 +1887,6 @@ int main(int argc, char **argv)
     test_faults();
     test_memory();
     test_hostile();
-    if (g_larger_by > 0) printf("a prediction cost up to %ld bytes more than none: %s\n", g_larger_by, g_larger_case);
     CHECK(g_predicted > 100);
     return t_end();
 }
