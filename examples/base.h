@@ -287,21 +287,25 @@ static int fail_base(const char *name, const uint8_t *wanted, const char *made_w
                 made_with ? "'" : "", size ? list : "; name it with --base");
 }
 
-/* Snapshots first: only others must be read to know their identities. One whose own base is being looked for is no good,
- * but if there is no other, it tells what is wrong. */
+/* What needs no other base first; of these snapshots, for only others must be read to know their identities. One whose own
+ * base is being looked for is no good, but if there is no other, it tells what is wrong. */
 static struct base *find_base(const uint8_t *wanted, const struct options *o, int *code)
 {
+    enum { WHOLE_ARCHIVES, FILES, DELTAS, KINDS };
     struct base *visited = NULL;
     *code = CODE_OK;
-    for (int archives = 1; archives >= 0; archives--)
+    for (int kind = 0; kind < KINDS; kind++)
         for (size_t i = 0; i < o->bases->n; i++) {
             struct base *b = &o->bases->list[i];
             *code = open_base(b, o);
-            if (*code == CODE_OK && b->is_archive == archives)
-                *code = identify_base(b, o);
             if (*code != CODE_OK)
                 return NULL;
-            if (b->is_archive != archives || memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0)
+            if (kind != (!b->is_archive ? FILES : b->archive.chain_depth == 0 ? WHOLE_ARCHIVES : DELTAS))
+                continue;
+            *code = identify_base(b, o);
+            if (*code != CODE_OK)
+                return NULL;
+            if (memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0)
                 continue;
             if (!b->is_visited)
                 return b;
@@ -500,28 +504,34 @@ static void free_bases(struct bases *bases)
     free(bases->list);
 }
 
-/* Whether path is a base, holds one, or lies within one. */
-static int touches_base(const char *path, const struct options *o)
+/* Whether path lies within a base; or, if is_whole, holds one; or, unless may_replace, is one. */
+static int touches_base(const char *path, int is_whole, int may_replace, const struct options *o)
 {
     struct stat st, other;
     for (size_t i = 0; i < o->bases->n; i++) {
         const char *name = o->bases->list[i].name;
-        if (stat(path, &st) == 0 && stat(name, &other) == 0 && (same_file(&st, &other) || lies_within(path, name) || lies_within(name, path)))
+        if (stat(path, &st) == 0 && stat(name, &other) == 0 &&
+            (same_file(&st, &other) ? !may_replace : lies_within(path, name) || (is_whole && lies_within(name, path))))
             return 1;
     }
     return 0;
 }
 
-/* Whether what is created in the directory becomes part of a base. */
-static int lies_within_base(const char *directory, const struct options *o)
+/* A base must outlive its deltas: it is not changed by an output (NULL: none), nor removed as a source. may_replace: what is
+ * restored may take the place of its base, if the user forces that. */
+static int protect_bases(const char *source, const char *output, int may_replace, const struct options *o)
 {
-    struct stat st, other;
-    for (size_t i = 0; i < o->bases->n; i++) {
-        const char *name = o->bases->list[i].name;
-        if (stat(directory, &st) == 0 && stat(name, &other) == 0 && (same_file(&st, &other) || lies_within(directory, name)))
-            return 1;
-    }
-    return 0;
+    char *directory;
+    int code = CODE_OK;
+    if (o->remove_source && source && touches_base(source, 1, 0, o))
+        return fail(CODE_ERROR, source, "is, holds or belongs to a base, without which deltas are worth nothing: not with --rm");
+    if (!output)
+        return CODE_OK;
+    directory = directory_of(output);
+    if (touches_base(output, 1, may_replace, o) || touches_base(directory, 0, 0, o))
+        code = fail(CODE_ERROR, output, "is or belongs to a base, which would be changed; name another output with -o");
+    free(directory);
+    return code;
 }
 
 #endif

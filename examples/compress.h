@@ -345,22 +345,6 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     return code;
 }
 
-/* The base must outlive the delta. */
-static int check_safety_of_bases(const char *path, const char *snapshot, const struct options *o)
-{
-    char *directory;
-    int code = CODE_OK;
-    if (o->remove_source && touches_base(path, o))
-        return fail(CODE_ERROR, path, "is, holds or belongs to the base, without which the delta is worth nothing: not with --rm");
-    if (!snapshot)
-        return CODE_OK;
-    directory = directory_of(snapshot);
-    if (touches_base(snapshot, o) || lies_within_base(directory, o))
-        code = fail(CODE_ERROR, snapshot, "is or belongs to the base, which would be changed; name another output with -o");
-    free(directory);
-    return code;
-}
-
 /* is_named: see struct source */
 static int compress_file(const char *path, int is_named, const struct options *o)
 {
@@ -377,7 +361,7 @@ static int compress_file(const char *path, int is_named, const struct options *o
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
     if (code == CODE_OK)
-        code = check_safety_of_bases(path, snapshot, o);
+        code = protect_bases(path, snapshot, 0, o);
     if (code == CODE_OK)
         code = identify_source(&s, o);
     if (code == CODE_OK)
@@ -517,7 +501,7 @@ static int compress_directory(const char *path, const struct options *o)
     } else if (snapshot && !o->output && (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path, "has no name to derive that of the output from; name it with -o");
     } else {
-        code = check_safety_of_bases(root, snapshot, o);
+        code = protect_bases(root, snapshot, 0, o);
         if (code == CODE_OK)
             code = list_sources(&l, root);
     }

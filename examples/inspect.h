@@ -574,6 +574,8 @@ static int cat_tensor(const char *path, const char *name, const struct options *
     double start = now();
     int has_slice = 0, code = open_archive_file(&a, path, o);
     if (code == CODE_OK)
+        code = protect_bases(NULL, o->output && !is_dash(o->output) ? o->output : NULL, 0, o);
+    if (code == CODE_OK)
         code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK)
         code = read_archive_index(&a, base);

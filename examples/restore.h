@@ -576,6 +576,8 @@ static int restore_file(const char *path, const struct options *o)
     if (code == CODE_OK)
         r.target = name_target(path, o, &code);
     if (code == CODE_OK)
+        code = protect_bases(path, r.target, o->force, o);
+    if (code == CODE_OK)
         code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode))

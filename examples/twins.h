@@ -310,7 +310,6 @@ static void order_members(struct members *m, struct candidates *c)
     for (size_t i = 0; i < c->n; i++)
         c->list[i].member = o.rank[c->list[i].member];
     sort_candidates(c);
-    m->opened.path = NULL;
     free(ordered);
     free(o.rank);
     free(o.edges);

@@ -1444,6 +1444,24 @@ class Bases(Case):
     def identity(self, name):
         return self.listing(name)["identity"]
 
+    def test_outputs_and_rm_leave_bases_alone(self):
+        self.lmc("old")
+        self.lmc("--base", "old", "new")
+        before = self.snapshot("old"), self.read("old.lmc")
+        for arguments in (("-d", "new.lmc", "-o", "old/restored"), ("-d", "-f", "new.lmc", "-o", "old/1.safetensors"),
+                          ("cat", "-f", "-o", "old/1.safetensors", "new.lmc", "v")):
+            self.lmc(*arguments, "--base", "old", code=1, says="belongs to a base")
+        self.lmc("-d", "-f", "--rm", "--base", "old.lmc", "old.lmc", "new.lmc", code=1, says="not with --rm")
+        self.assertEqual((self.snapshot("old"), self.read("old.lmc")), before)
+
+    def test_a_whole_base_is_taken_before_a_delta(self):
+        self.lmc("--base", "old", "new")
+        self.write("next/w.safetensors", safetensors([("w", "BF16", [300, 1000], moved(self.w2, 2, 0.02, 6))]))
+        self.lmc("--base", "new", "next")
+        self.lmc("-t", "next.lmc", "--base", "new", "--base", "new.lmc")  # whose own base is not there
+        self.lmc("-t", "next.lmc", "--base", "new.lmc", "--base", "new")
+        self.lmc("-t", "next.lmc", "--base", "new.lmc", code=4)
+
     def test_forms_of_a_base(self):
         self.lmc("old")
         os.makedirs(self.path("other/deep"))  # other shards, another order, no directory more
@@ -1698,6 +1716,13 @@ class Twins(Case):
 
     def paths(self, name):
         return [f["path"] for f in self.listing(name)["files"]]
+
+    def test_no_descriptor_is_kept(self):
+        for i in range(60):
+            data = bf16(4000, i)
+            self.write("many/%02d.safetensors" % i, safetensors([("a", "BF16", [4000], data), ("b", "BF16", [4000], data)]))
+        self.lmc("-r", "many", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+        self.assertEqual(len([f for f in os.listdir(self.path("many")) if f.endswith(".lmc")]), 60)
 
     def test_masters_and_copies(self):
         self.write("d/copy.safetensors", safetensors([("w", "BF16", [300000], self.copy), ("norm", "BF16", [640], rounded(self.moment[:2560]))]))
