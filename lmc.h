@@ -1,4 +1,4 @@
-/* lmc.h - v0.1.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.2.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -154,7 +154,8 @@ typedef struct lmc_parallel {
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with the size, the width and
  * the CRC-32C of the decoded bytes.
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from it; the worst costs no more than none. */
+ * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the block is smaller without, the
+ * prediction is not used (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
@@ -184,7 +185,7 @@ LMC_API size_t lmc_bound_block(size_t size);
 LMC_API size_t lmc_workspace_size(size_t n);
 
 /* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's width (LMC_AUTO: any).
- * prediction: size bytes that the block may be coded against, or NULL; where coding without it is smaller, it is not used.
+ * prediction: size bytes that the block may be coded against, or NULL; it is used as said above.
  * *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
  * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size, const void *prediction,
@@ -338,7 +339,7 @@ typedef struct lmc_writer lmc_writer;
 
 typedef struct lmc_writer_options { /* all zero: defaults */
     const lmc_parallel *parallel;   /* must outlive the writer */
-    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, 16 (17 for bytes) */
+    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, as of tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base;           /* or NULL; must outlive the writer */
@@ -4906,7 +4907,7 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
     return 1;
 }
 
-/* Joint coding of the two top planes (spec 7.3), where it takes fewer bits than the plans for them say: then it changes those of the
+/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them say: then it changes those of the
  * top plane. It pays where the mantissa's top bits depend on the exponent: in the highest octaves of a bell curve, low values are more
  * frequent than high ones. scratch->wide: of lmc__count_wide. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch, size_t n, unsigned width)
@@ -5429,7 +5430,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     lmc__block_coding coding;
     lmc__delta delta;
     lmc__encoder e;
-    size_t n, cap;
+    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
@@ -5443,10 +5444,13 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
     if (verdict == LMC__DELTA) {
         lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
-        if (coding.prediction == 0) verdict = LMC__EITHER; /* the sample has promised too much */
+        if (coding.prediction == 0) { /* the sample has promised too much */
+            verdict = LMC__EITHER;
+            tried = delta.worth;
+        }
     }
     if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict == LMC__EITHER) {
+    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
         const size_t direct_size = coding.payload_size;
         lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
         if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
@@ -6089,6 +6093,18 @@ static void lmc__pack_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&packing->wave, index - 1, worker);
 }
 
+/* The first block's sample says that the prediction is worth nothing: then blocks are better cut as if there were none. */
+static int lmc__is_useless(const lmc__wave *wave, const lmc_tensor_options *options, const uint8_t *src, size_t size)
+{
+    const unsigned width = lmc_dtype_width(options->dtype);
+    lmc__delta delta;
+    lmc__encoder e;
+    e.k = wave->k;
+    e.scratch = lmc__open_workspace(&e.stack, wave->workspaces, wave->workspace_size);
+    return lmc__plan_delta(&e, &delta, src, (const uint8_t *)options->prediction, size / width, width, lmc__dtypes[options->dtype].is_float,
+                           LMC_LEVEL_DEFAULT) == LMC__DIRECT;
+}
+
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws, size_t ws_size)
 {
@@ -6108,6 +6124,12 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(wave, options, block_size, ws);
+    if (options->prediction && options->log2_block == 0 && options->dtype != LMC_AUTO && size != 0 &&
+        lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
+        lmc_tensor_options direct = *options; /* which takes less workspace */
+        direct.prediction = NULL;
+        return lmc_encode_tensor(dst, dst_cap, dst_size, src, size, &direct, ws, ws_size);
+    }
     first = wave->jobs;
     is_serial = lmc__count_workers(options->parallel) == 1;
     max_jobs = is_serial ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place at once */
@@ -7024,6 +7046,12 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 
 /* -- 9.5 predictions (spec 5.2) -- */
 
+/* Bytes of a file. */
+typedef struct lmc__range {
+    size_t file_number;
+    uint64_t start, end;
+} lmc__range;
+
 /* Where the predictions of runs come from. */
 typedef struct lmc__origin {
     const lmc_base *base;      /* or NULL */
@@ -7031,7 +7059,7 @@ typedef struct lmc__origin {
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
     void *user;
-    lmc__buffer runs;          /* lmc__run, all so far, without segments: what can be read back */
+    lmc__buffer ranges;        /* lmc__range, in order and not touching: what can be read back */
     lmc__buffer wide;          /* of a conversion */
 } lmc__origin;
 
@@ -7039,14 +7067,14 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
-    o->items.alloc_user = o->runs.alloc_user = o->wide.alloc_user = alloc_user;
+    o->items.alloc_user = o->ranges.alloc_user = o->wide.alloc_user = alloc_user;
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         lmc__item item;
-        if (!f || !f->path || (f->n_tensors && !f->tensors)) return LMC_ERR_ARGUMENT;
+        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors)) return LMC_ERR_ARGUMENT;
         for (j = 0; j < lmc__count_identities(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
@@ -7066,7 +7094,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
 static void lmc__free_origin(lmc__origin *o)
 {
     lmc__free_buffer(&o->items);
-    lmc__free_buffer(&o->runs);
+    lmc__free_buffer(&o->ranges);
     lmc__free_buffer(&o->wide);
 }
 
@@ -7104,24 +7132,16 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset, uint64_t size)
 {
-    const lmc__run *const runs = (const lmc__run *)(const void *)o->runs.data;
-    const size_t n = o->runs.size / sizeof *runs;
+    const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
+    const size_t n = o->ranges.size / sizeof *ranges;
     size_t low = 0, high = n;
+    if (size == 0) return 1;
     while (low < high) { /* the first that ends behind offset, or belongs to a later file */
         const size_t middle = low + (high - low) / 2;
-        const lmc__run *run = &runs[middle];
-        if (run->file_number < file_number || (run->file_number == file_number && run->start + run->size <= offset)) low = middle + 1;
+        if (ranges[middle].file_number < file_number || (ranges[middle].file_number == file_number && ranges[middle].end <= offset)) low = middle + 1;
         else high = middle;
     }
-    while (size != 0) {
-        uint64_t part;
-        if (low == n || runs[low].file_number != file_number || runs[low].prediction == LMC__PREDICT_OWN || runs[low].start > offset) return 0;
-        part = lmc__min64(size, runs[low].start + runs[low].size - offset);
-        offset += part;
-        size -= part;
-        low++;
-    }
-    return 1;
+    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset && size <= ranges[low].end - offset;
 }
 
 /* Every segment's prediction is there. */
@@ -7149,12 +7169,22 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
     return LMC_OK;
 }
 
-/* The run can be read back from now on. */
+/* The run can be read back from now on, if it may. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__run copy = *run;
-    copy.segments = NULL;
-    return lmc__append(&o->runs, &copy, sizeof copy);
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
+    if (o->ranges.size) {
+        last += o->ranges.size / sizeof *last - 1;
+        if (last->file_number == run->file_number && last->end == run->start) {
+            last->end += run->size;
+            return LMC_OK;
+        }
+    }
+    range.file_number = run->file_number;
+    range.start = run->start;
+    range.end = run->start + run->size;
+    return lmc__append(&o->ranges, &range, sizeof range);
 }
 
 /* F32 to BF16 and F16, to nearest, ties to even; NaN stays NaN. */
@@ -7444,13 +7474,14 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
         size_t i = w->next_tensor;
         end = f->tensors[i].offset;
         if (end <= start) { /* in a tensor */
+            uint32_t n = 0;
             uint64_t own;
             *dtype = lmc_find_dtype(f->tensors[i].dtype);
             *prediction = lmc__find_prediction(w, &f->tensors[i]);
             own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction);
             end += f->tensors[i].size;
             if (f->tensors[i].size < own)
-                for (i++; i < f->n_tensors && f->tensors[i].offset == end && f->tensors[i].size < own &&
+                for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end && f->tensors[i].size < own &&
                           lmc_find_dtype(f->tensors[i].dtype) == *dtype && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
@@ -8203,6 +8234,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_origin(&r->origin, &run));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(r, head));
@@ -8211,7 +8243,6 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
         LMC__TRY(lmc__drain(&r->coder));
     }
     r->n_runs++;
-    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
     for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
@@ -8336,6 +8367,9 @@ struct lmc_reader {
     uint32_t chain_depth;
     int is_sequential;
     lmc__origin origin;
+    lmc__buffer window;         /* of lmc__read_window */
+    size_t window_file;
+    uint64_t window_start;
     lmc__buffer base[2];        /* predictions of the blocks at hand: by another snapshot, by this one (which may need the first) */
 };
 
@@ -8395,9 +8429,9 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+        if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
         LMC__TRY(lmc__add_run(&r->origin, &run.run));
-        if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
         run.first_block = r->block_at.size / 8;
         LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
         LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
@@ -8486,7 +8520,39 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     return LMC_OK;
 }
 
-/* lmc_base's read, and what a reader's origin reads back: a reader's own file. */
+/* What a delta wants of its base comes in pieces as small as tensors, mostly neighbours. Each costs the blocks that hold it, and with bases
+ * that are deltas themselves each of these blocks wants pieces again: so much is read at once, a block or more. */
+#define LMC__WINDOW_SIZE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
+
+/* lmc_base's read. */
+static enum lmc_status lmc__read_window(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    lmc_reader *r = (lmc_reader *)user;
+    const lmc_file *f = lmc_get_file(r, file_number);
+    uint8_t *out = (uint8_t *)dst;
+    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    while (size != 0) {
+        size_t part;
+        if (file_number != r->window_file || offset < r->window_start || offset - r->window_start >= r->window.size) {
+            const uint64_t start = offset - offset % LMC__WINDOW_SIZE;
+            const size_t n = (size_t)lmc__min64(LMC__WINDOW_SIZE, f->size - start);
+            r->window.size = 0; /* nothing, if reading fails */
+            LMC__TRY(lmc__reserve(&r->window, n));
+            LMC__TRY(lmc_read_file(r, file_number, start, r->window.data, n));
+            r->window.size = n;
+            r->window_file = file_number;
+            r->window_start = start;
+        }
+        part = lmc__min(size, (size_t)(r->window_start + r->window.size - offset));
+        memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        out += part;
+        offset += part;
+        size -= part;
+    }
+    return LMC_OK;
+}
+
+/* What a reader's origin reads back: its own file. Not by the window, in which might be what is just being read. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
@@ -8499,7 +8565,7 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     lmc_base base;
     base.n_files = lmc_count_files(reader);
     base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_reader_back;
+    base.read = lmc__read_window;
     base.user = reader;
     base.chain_depth = reader ? reader->chain_depth : 0;
     return base;
@@ -8521,7 +8587,7 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
     r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    r->base[0].alloc_user = r->base[1].alloc_user = options->alloc_user;
+    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
@@ -8547,6 +8613,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
     lmc__free_buffer(&r->keys);
     lmc__free_buffer(&r->metadata);
     lmc__free_buffer(&r->paths);
+    lmc__free_buffer(&r->window);
     lmc__free_buffer(&r->base[0]);
     lmc__free_buffer(&r->base[1]);
     lmc__free_origin(&r->origin);
@@ -8605,9 +8672,9 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t i;
         if (run->prediction != LMC__PREDICT_ZERO) { /* by this reader, perhaps: before its coder is in use */
-            const size_t size_of_n = (size_t)lmc__min64(n * (uint64_t)run->block_size, run->size - start);
+            const uint64_t size_of_n = lmc__min64(n * (uint64_t)run->block_size, run->size - start);
             LMC__TRY(lmc__reserve(base, size_of_n));
-            LMC__TRY(lmc__read_prediction(&r->origin, run, start, base->data, size_of_n));
+            LMC__TRY(lmc__read_prediction(&r->origin, run, start, base->data, (size_t)size_of_n));
         }
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->wave.pieces = NULL;
