@@ -64,7 +64,7 @@ test-cross:
 test-long:
 	tests/install test
 	$(MAKE) build/lmc
-	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long command--long
+	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long sanitize:delta--long thread:delta command--long
 
 bench:
 	tests/install bench
