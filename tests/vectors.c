@@ -137,33 +137,33 @@ static t_memory load(const char *path)
     return in;
 }
 
-typedef struct t_base {
+typedef struct known_base {
     t_memory memory;
     int is_lmc, in_use;
     lmc_reader *reader;
     lmc_file file;
     lmc_base base;
-} t_base;
+} known_base;
 
-static t_base g_bases[MAX_BASES];
+static known_base g_bases[MAX_BASES];
 static size_t g_n_bases;
 
 static const lmc_file *get_plain_file(void *user, size_t number)
 {
     (void)number;
-    return &((t_base *)user)->file;
+    return &((known_base *)user)->file;
 }
 
 static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
-    const t_base *b = (const t_base *)user;
+    const known_base *b = (const known_base *)user;
     (void)number;
     if (offset > b->memory.size || size > b->memory.size - offset) return LMC_ERR_READ;
     memcpy(dst, b->memory.data + offset, size);
     return LMC_OK;
 }
 
-static int open_base(t_base *b);
+static int open_base(known_base *b);
 
 /* The base of that identity; else the first one given, which is then refused; NULL if none is. Those in use end a loop. */
 static const lmc_base *find_base(const uint8_t wanted[32])
@@ -172,7 +172,7 @@ static const lmc_base *find_base(const uint8_t wanted[32])
     uint8_t id[32];
     size_t i;
     for (i = 0; i < g_n_bases; i++) {
-        t_base *b = &g_bases[i];
+        known_base *b = &g_bases[i];
         if (b->in_use || !open_base(b)) continue;
         if (lmc_identify_base(&b->base, id, NULL) != LMC_OK) abort();
         if (memcmp(id, wanted, 32) == 0) return &b->base;
@@ -181,7 +181,7 @@ static const lmc_base *find_base(const uint8_t wanted[32])
     return first;
 }
 
-static int open_base(t_base *b)
+static int open_base(known_base *b)
 {
     lmc_reader_options options;
     lmc_source source;
@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     t_begin(argc, argv);
     for (i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
-            t_base *b = &g_bases[g_n_bases++];
+            known_base *b = &g_bases[g_n_bases++];
             b->memory = load(argv[++i]);
             b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x8C && memcmp(b->memory.data + 1, "LMC", 3) == 0;
         } else {
