@@ -163,6 +163,17 @@ typedef struct t_model {
     size_t value_sizes[8];
 } t_model;
 
+/* A model whose data and tensors were allocated. */
+static inline void t_free_model(t_model *model)
+{
+    size_t i;
+    for (i = 0; i < model->n_files; i++) {
+        free((void *)(uintptr_t)model->files[i].data);
+        free((void *)(uintptr_t)model->files[i].file.tensors);
+    }
+    memset(model, 0, sizeof *model);
+}
+
 static inline t_file *t_add_file(t_model *model, const char *path, const uint8_t *data, size_t size)
 {
     t_file *f = &model->files[model->n_files++];

@@ -738,16 +738,6 @@ static void free_parts(part *parts, size_t n)
     while (n-- > 0) free(parts[n].data);
 }
 
-static void free_model(t_model *model)
-{
-    size_t i;
-    for (i = 0; i < model->n_files; i++) {
-        free((void *)(uintptr_t)model->files[i].data);
-        free((void *)(uintptr_t)model->files[i].file.tensors);
-    }
-    memset(model, 0, sizeof *model);
-}
-
 /* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes i-th. Shapes and twins are the parts'. */
 static t_file *add_shard(t_model *model, const char *path, const part *parts, const size_t *order, size_t n)
 {
@@ -1101,8 +1091,8 @@ static void make_models(size_t n)
 
 static void free_models(void)
 {
-    free_model(&g_old);
-    free_model(&g_new);
+    t_free_model(&g_old);
+    t_free_model(&g_new);
     free_parts(g_old_parts, OLD_PARTS);
     free_parts(g_new_parts, NEW_PARTS);
 }
@@ -1186,7 +1176,7 @@ static void test_chain(void)
     }
     for (i = 4; i-- > 0;) {
         lmc_free_reader(readers[i]);
-        free_model(&models[i]);
+        t_free_model(&models[i]);
         free_parts(parts[i], OLD_PARTS);
         free(out[i].data);
     }
@@ -1321,8 +1311,8 @@ static void test_twins(void)
         free(out.data);
         free(delta.data);
         free_loose(&files);
-        free_model(&model);
-        free_model(&next);
+        t_free_model(&model);
+        t_free_model(&next);
         free_parts(masters, MASTERS);
         free_parts(twins, TWINS);
         free_parts(next_masters, MASTERS);
@@ -1379,8 +1369,8 @@ static void free_small(small *s)
 {
     free(s->out.data);
     free_loose(&s->files);
-    free_model(&s->old_model);
-    free_model(&s->model);
+    t_free_model(&s->old_model);
+    t_free_model(&s->model);
     free_parts(s->old_masters, MASTERS);
     free_parts(s->old_twins, TWINS);
     free_parts(s->masters, MASTERS);
@@ -1640,8 +1630,8 @@ static void test_memory(void)
         CHECK(heap.live == 0);
         free(out.data);
         free_loose(&files);
-        free_model(&old_model);
-        free_model(&model);
+        t_free_model(&old_model);
+        t_free_model(&model);
         free_parts(p, 2);
     }
     for (k = 0; k < 3; k++) {

@@ -13,16 +13,6 @@ static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
     return data;
 }
 
-static void free_model(t_model *model)
-{
-    size_t i;
-    for (i = 0; i < model->n_files; i++) {
-        free((void *)(uintptr_t)model->files[i].data);
-        free((void *)(uintptr_t)model->files[i].file.tensors);
-    }
-    memset(model, 0, sizeof *model);
-}
-
 /* A file like a safetensors shard: a text header, one tensor of every dtype and some unknown ones, gaps and a tail. */
 static void add_shard(t_model *model, const char *path, size_t n)
 {
@@ -259,19 +249,19 @@ static void test_models(void)
     for (i = 0; i < (t_quick ? 2u : 4u); i++) {
         everything(&model, sizes[i]);
         check_model(&model, i == 1 ? 14 : i == 2 ? 17 : 0, "everything");
-        free_model(&model);
+        t_free_model(&model);
     }
     t_add_file(&model, "", make(70000, T_GAUSS, LMC_F32), 70000); /* from a pipe: no name, no size, one file */
     model.files[0].file.size = LMC_UNKNOWN_SIZE;
     check_model(&model, 14, "pipe");
-    free_model(&model);
+    t_free_model(&model);
 
     t_add_file(&model, "empty", NULL, 0);
     check_model(&model, 0, "empty file");
-    free_model(&model);
+    t_free_model(&model);
     t_add_file(&model, "d", NULL, 0)->file.kind = LMC_FILE_DIRECTORY;
     check_model(&model, 0, "directory");
-    free_model(&model);
+    t_free_model(&model);
 
     /* many small tensors of two dtypes in turn, and as many small files */
     n = t_quick ? 200 : 1500;
@@ -297,7 +287,7 @@ static void test_models(void)
         t_add_file(&model, paths[i], make(i % 50, T_TEXT, LMC_U8), i % 50);
     }
     check_model(&model, 0, "small ones");
-    free_model(&model);
+    t_free_model(&model);
 
     /* more than the largest look-ahead: several megabytes of each kind, not all multiples of a block */
     if (!t_quick) {
@@ -306,7 +296,7 @@ static void test_models(void)
         f->default_dtype = LMC_BF16;
         t_add_file(&model, "known", make(5000000, T_GAUSS, LMC_F32), 5000000);
         check_model(&model, 0, "large");
-        free_model(&model);
+        t_free_model(&model);
     }
 }
 
@@ -405,7 +395,7 @@ static void test_faults(void)
         CHECK(k > 2);
     }
     free(good.data);
-    free_model(&model);
+    t_free_model(&model);
 }
 
 static void test_limits(void)
@@ -443,7 +433,7 @@ static void test_limits(void)
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
     CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_OK);
     free(good.data);
-    free_model(&model);
+    t_free_model(&model);
 }
 
 /* lmc_memory in place of callbacks; an allocation that fails is a write that fails. */
@@ -544,7 +534,7 @@ static void test_memory(void)
         peaks[3][k] = heap.peak;
         CHECK(heap.live == 0);
         free(out.data);
-        free_model(&model);
+        t_free_model(&model);
     }
     for (k = 0; k < 4; k++) {
         t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : k == 2 ? "reader" : "stream", (unsigned long)peaks[k][0],
@@ -851,7 +841,7 @@ static void test_stack(void)
     t_note("stack: %lu bytes, of which %lu are the thread's own", (unsigned long)all, (unsigned long)base);
     CHECK(all > base && all - base < 32768);
     free(stack_out.data);
-    free_model(&stack_model);
+    t_free_model(&stack_model);
 }
 #endif
 
