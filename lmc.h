@@ -392,6 +392,8 @@ typedef struct lmc_restore_options { /* all zero: defaults */
     int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
     const lmc_base *base;          /* what a delta is restored with, or NULL; must outlive the call */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* what write() got; or NULL */
+    int in_place;                  /* 1: write() overwrites the base, which read_back reads; see below */
+    uint64_t n_done;               /* in place: bytes that an earlier attempt has written: they are checked, write() gets the rest */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
@@ -400,7 +402,14 @@ typedef struct lmc_restore_options { /* all zero: defaults */
  * The stream is read ahead, to its end. With a parallel, its read() and write() are called by any of the workers, and at the
  * same time, but neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing else.
  * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that say what is wrong with the input. Of a
- * wrong base nothing is written. */
+ * wrong base nothing is written.
+ *
+ * In place (spec 9.5): the files of the base become those of the delta, block by block. lmc_can_restore_in_place tells whether they can. The
+ * caller makes sure of the base's identity (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
+ * compared before the block is written; what was written before a BASE_WRONG stays. A block that is half written when the program dies
+ * can be decoded no more, so keep what write() gets elsewhere, synced, until it is where it belongs, also after a crash. write() gets
+ * whole blocks, so the sum of its sizes is what n_done of the next attempt may be; bytes before that which are not those of the delta
+ * are BASE_WRONG, an n_done within a block is ARGUMENT. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -413,6 +422,8 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base;           /* or NULL; must outlive the reader */
+    lmc_reader *lender;             /* or NULL; must outlive the reader. Its buffers and parallel are used, so that a chain of deltas, each a
+                                       lender to the next, has buffers only once; none of the others is to be in use by another thread */
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are larger than max_total_size.
@@ -440,6 +451,10 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader, uint8_t identit
 LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else meanwhile. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
+/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files of the same paths, kinds and sizes, and
+ * each prediction by the base lies where what it predicts will lie. Without a base: 0 if the snapshot is no delta, or shows of itself
+ * that this cannot be; else 1. */
+LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors (tensors: those of file->tensors).
  * Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream, const lmc_parallel *parallel,
@@ -5904,6 +5919,7 @@ typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base;       /* its prediction; or NULL */
     int own;                   /* that is this snapshot's own: if it is wrong, the file is */
+    int is_done;               /* decoding: dst has the block already, they say */
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding */
@@ -5986,7 +6002,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base, ws, wave->workspace_size - wave->temp_size);
+    if (job->is_done) job->status = wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
+    else job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
@@ -6199,7 +6216,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
             job->src = in + used;
             job->base = options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
-            job->own = 0;
+            job->own = job->is_done = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -6494,7 +6511,7 @@ typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
     lmc__buffer jobs, pieces, workspaces, in[2], out[2];
-    lmc__buffer base;         /* predictions of the wave's blocks */
+    lmc__buffer base;         /* encoding: predictions of the wave's blocks */
     size_t max_jobs;          /* the reader: of one wave */
     size_t n_jobs;            /* of the wave that is being planned */
     unsigned out_number;      /* the wave at hand makes out[out_number] */
@@ -7058,6 +7075,7 @@ typedef struct lmc__origin {
     lmc__buffer items;         /* of the base, in order: lmc__item */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
+    int in_place;              /* its files are those of the base, too, which is not at hand otherwise */
     void *user;
     lmc__buffer ranges;        /* lmc__range, in order and not touching: what can be read back */
     lmc__buffer wide;          /* of a conversion */
@@ -7149,6 +7167,7 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
 {
     uint32_t i;
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
         const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
@@ -7226,8 +7245,8 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 {
     uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
     offset += run->start;
-    if (run->prediction == LMC__PREDICT_BASE && !o->base) return LMC_ERR_BASE_MISSING;
-    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place) return LMC_ERR_BASE_MISSING;
+    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back) return LMC_ERR_READ_BACK;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         if (lmc__load64(run->segments + (size_t)LMC__SEGMENT_SIZE * middle + 8) <= offset) low = middle;
@@ -7241,6 +7260,8 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         const uint64_t from = lmc__load64(p + 24);
         if (number == 0) {
             memset(dst, 0, part);
+        } else if (run->prediction == LMC__PREDICT_BASE && o->in_place) {
+            LMC__TRY(o->read_back(o->user, run->file_number, offset, dst, part));
         } else if (run->prediction == LMC__PREDICT_BASE) {
             const lmc__item *item = lmc__get_item(o, number - 1);
             const uint64_t start = item->tensor ? item->tensor->offset : 0;
@@ -7257,14 +7278,6 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         size -= part;
     }
     return LMC_OK;
-}
-
-/* The prediction of a job that covers size bytes of a run; room for those of a wave is reserved. */
-static enum lmc_status lmc__plan_prediction(lmc__coder *c, lmc__origin *o, lmc__job *job, const lmc__run *run, uint64_t offset, size_t size)
-{
-    job->base = c->base.data + c->base.size;
-    c->base.size += size;
-    return lmc__read_prediction(o, run, offset, c->base.data + (c->base.size - size), size);
 }
 
 /* -- 9.6 writer -- */
@@ -7619,8 +7632,12 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         if (w->origin.base || w->origin.read_back) LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
     LMC__TRY(lmc__add_job(c, &job));
-    if (w->run.prediction != LMC__PREDICT_ZERO)
-        LMC__TRY(lmc__plan_prediction(c, &w->origin, job, &w->run, w->run.size - w->run_left, size));
+    if (w->run.prediction != LMC__PREDICT_ZERO) {
+        uint8_t *const base = c->base.data + c->base.size;
+        c->base.size += size;
+        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, w->run.size - w->run_left, base, size));
+        job->base = base;
+    }
     if (head) memcpy(out->data + out->size, w->run_head.data, head);
     job->head = head;
     job->src = data;
@@ -7931,7 +7948,7 @@ LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identit
 /* The base that the header wants is the one of the origin. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
-    if (!lmc__has_base(header)) return LMC_OK;
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
     return LMC_OK;
@@ -8007,6 +8024,7 @@ typedef struct lmc__restorer {
     uint64_t total;           /* bytes of all runs so far */
     lmc__origin origin;
     int has_base, is_sequential;
+    int is_done;              /* the blocks of the planned wave were written by an earlier attempt */
 
     int in_file, has_empty_path;
     lmc_file file;
@@ -8042,7 +8060,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
     lmc__absorb_pieces(c, &r->digester);
-    LMC__TRY(lmc__add_part(c, out->data, out->size));
+    if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
@@ -8185,6 +8203,8 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 /* Plan the block at hand. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block, size_t size)
 {
+    const uint64_t offset = block * run->block_size, n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+    const int is_done = n_before < r->options->n_done;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -8196,14 +8216,13 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && size > out->cap - out->size) LMC__TRY(lmc__decode_wave(r));
+    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done)) LMC__TRY(lmc__decode_wave(r));
+    r->is_done = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0) { /* pointers into it from now on */
-        LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
-        if (r->has_base || !r->is_sequential) LMC__TRY(lmc__reserve(&c->base, out->cap));
-    }
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
     LMC__TRY(lmc__add_job(c, &job));
     job->position = position;
     job->info = info;
@@ -8213,9 +8232,13 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
-    if (info.has_prediction) {
-        LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__plan_prediction(c, &r->origin, job, run, block * run->block_size, size));
+    job->is_done = is_done;
+    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (is_done) {
+        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset, job->dst, size));
+    } else if (info.has_prediction) {
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size)); /* which is decoded over it */
+        job->base = job->dst;
         job->own = run->prediction == LMC__PREDICT_OWN;
     }
     out->size += size;
@@ -8293,6 +8316,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         LMC__TRY(lmc__restore_file(r, &section, bytes));
     }
     LMC__CHECK(lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
+    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
@@ -8310,6 +8334,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
@@ -8321,7 +8346,8 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
-    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    status = lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
+    r->origin.in_place = options->in_place;
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
@@ -8354,7 +8380,7 @@ typedef struct lmc__reader_file {
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
-    lmc__coder coder;
+    lmc__coder own_coder, *coder; /* the lender's, or the own one */
     lmc__buffer index;          /* the body, for metadata */
     lmc__buffer files, runs;    /* arrays of the two above */
     lmc__buffer block_at;       /* uint64_t: where each block starts; after a run's blocks: where they end */
@@ -8367,10 +8393,10 @@ struct lmc_reader {
     uint32_t chain_depth;
     int is_sequential;
     lmc__origin origin;
-    lmc__buffer window;         /* of lmc__read_window */
+    lmc__buffer window;         /* of lmc__read_as_base: bytes of a file from window_start on */
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2];        /* predictions of the blocks at hand: by another snapshot, by this one (which may need the first) */
+    lmc__buffer base[2];        /* predictions of blocks that are not wanted whole: by another snapshot, by this one (which may need the first) */
 };
 
 typedef struct lmc__entry {
@@ -8386,7 +8412,7 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *
 /* One entry of the index at *p; *offset: where its section must start, then where the next must. */
 static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end, uint64_t *offset, uint64_t *position)
 {
-    const lmc__kernels *k = r->coder.wave.k;
+    const lmc__kernels *k = r->coder->wave.k;
     lmc__reader_file *f = r->n_files ? lmc__file_at(r, r->n_files - 1) : NULL;
     const uint8_t *body;
     lmc__section section;
@@ -8475,12 +8501,12 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
 {
     const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     const uint64_t total = r->source.size;
-    const lmc__kernels *k = r->coder.wave.k;
+    const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
     uint64_t index_at, index_size, offset = LMC__HEADER_SIZE, position = 0, n_entries, i;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     lmc__section section;
-    lmc__buffer *items = &r->coder.in[0]; /* not needed for anything else yet */
+    lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
     const uint8_t *p, *end, *entries;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
@@ -8520,37 +8546,7 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What a delta wants of its base comes in pieces as small as tensors, mostly neighbours. Each costs the blocks that hold it, and with bases
- * that are deltas themselves each of these blocks wants pieces again: so much is read at once, a block or more. */
-#define LMC__WINDOW_SIZE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
-
-/* lmc_base's read. */
-static enum lmc_status lmc__read_window(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
-{
-    lmc_reader *r = (lmc_reader *)user;
-    const lmc_file *f = lmc_get_file(r, file_number);
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    while (size != 0) {
-        size_t part;
-        if (file_number != r->window_file || offset < r->window_start || offset - r->window_start >= r->window.size) {
-            const uint64_t start = offset - offset % LMC__WINDOW_SIZE;
-            const size_t n = (size_t)lmc__min64(LMC__WINDOW_SIZE, f->size - start);
-            r->window.size = 0; /* nothing, if reading fails */
-            LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(lmc_read_file(r, file_number, start, r->window.data, n));
-            r->window.size = n;
-            r->window_file = file_number;
-            r->window_start = start;
-        }
-        part = lmc__min(size, (size_t)(r->window_start + r->window.size - offset));
-        memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
-        out += part;
-        offset += part;
-        size -= part;
-    }
-    return LMC_OK;
-}
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
 
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is just being read. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
@@ -8565,10 +8561,85 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     lmc_base base;
     base.n_files = lmc_count_files(reader);
     base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_window;
+    base.read = lmc__read_as_base;
     base.user = reader;
     base.chain_depth = reader ? reader->chain_depth : 0;
     return base;
+}
+
+/* The base's files by path; of one path the order is any. */
+static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
+        ((lmc__item *)(void *)items->data)[i].file_number = i;
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
+/* The base's file of that path, kind and size; NULL: there is none. */
+static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items, const lmc_file *file)
+{
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    const lmc_file *found = NULL;
+    size_t low = 0, high = base->n_files;
+    lmc__item wanted;
+    wanted.name = (const uint8_t *)file->path;
+    wanted.size = strlen(file->path);
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
+        else high = middle;
+    }
+    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind && found->size == file->size ? found : NULL;
+}
+
+/* The prediction of a segment by the base has the segment's own place in file, which is the base's or, where that is not at hand, the
+ * snapshot's own: then it seems so. *tensor: of file, the first that does not end before the segment; to be advanced. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment, size_t *tensor)
+{
+    const uint32_t number = lmc__load32(segment + 4);
+    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
+    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const lmc_tensor *t;
+    if (number == 0) return 1;
+    if (file->n_tensors == 0) return from == at && (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
+    while (*tensor < file->n_tensors && file->tensors[*tensor].offset + file->tensors[*tensor].size <= at) ++*tensor;
+    if (*tensor == file->n_tensors) return 0;
+    t = &file->tensors[*tensor];
+    if (t->offset > at || at - t->offset != from) return 0;
+    /* of several items of one name and identity, the encoder may have meant any: they have the same bytes */
+    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+}
+
+LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+{
+    const lmc_base *base = r ? r->origin.base : NULL;
+    lmc__buffer items;
+    size_t i, j, k;
+    int can = r && r->chain_depth != 0;
+    memset(&items, 0, sizeof items);
+    if (can && base) {
+        items.alloc_user = r->options.alloc_user;
+        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+    }
+    for (i = 0; can && i < r->n_files; i++) {
+        const lmc__reader_file *f = lmc__file_at(r, i);
+        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
+        size_t tensor = 0;
+        can = file != NULL;
+        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+            const lmc__run *run = &lmc__run_at(r, j)->run;
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+                can = lmc__is_in_place(r, file, run->segments + (size_t)LMC__SEGMENT_SIZE * k, &tensor);
+        }
+    }
+    lmc__free_buffer(&items);
+    return can;
 }
 
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
@@ -8584,7 +8655,8 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     memset(r, 0, sizeof *r);
     r->source = *source;
     r->options = *options;
-    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
+    r->coder = options->lender ? options->lender->coder : &r->own_coder;
     r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
     r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
     r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
@@ -8605,7 +8677,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
     size_t i;
     if (!r) return;
     for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    lmc__free_coder(&r->coder);
+    lmc__free_coder(&r->own_coder);
     lmc__free_buffer(&r->index);
     lmc__free_buffer(&r->files);
     lmc__free_buffer(&r->runs);
@@ -8657,25 +8729,38 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
     return low;
 }
 
+/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go to dst: of a block that is wanted whole,
+ * to its place there, where it is decoded then; of the others, the first and the last at most, to buffer, that of the first in *head bytes. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first, size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
+                                             lmc__buffer *buffer, size_t *head)
+{
+    const uint64_t start = first * run->block_size, stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
+    const size_t tail = stop > end ? lmc__block_size_at(run, first + n - 1) : 0;
+    *head = start < offset ? lmc__block_size_at(run, first) : 0;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
+    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
+    if (*head && n == 1) return LMC_OK;
+    if (stop - start > *head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head, dst + (size_t)(start + *head - offset), (size_t)(stop - start - *head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail) : LMC_OK;
+}
+
 /* Bytes [offset, offset + size) of run number n, within the run. */
 static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block, end = offset + size;
     uint64_t block = offset / run->block_size;
-    lmc__coder *c = &r->coder;
+    lmc__coder *c = r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (block * run->block_size < end) {
-        const uint64_t first = block, start = first * run->block_size, blocks_end = (end + run->block_size - 1) / run->block_size;
+        const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
         const size_t n = (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
-        size_t i;
-        if (run->prediction != LMC__PREDICT_ZERO) { /* by this reader, perhaps: before its coder is in use */
-            const uint64_t size_of_n = lmc__min64(n * (uint64_t)run->block_size, run->size - start);
-            LMC__TRY(lmc__reserve(base, size_of_n));
-            LMC__TRY(lmc__read_prediction(&r->origin, run, start, base->data, (size_t)size_of_n));
-        }
+        size_t head = 0, i;
+        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the coder: before that is in use */
+            LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->wave.pieces = NULL;
         c->in[0].size = 0;
@@ -8694,13 +8779,56 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
             LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-            job->base = job->info.has_prediction ? base->data + (size_t)(at - start) : NULL;
+            job->base = !job->info.has_prediction ? NULL : job->keep == job->info.size ? job->dst : at < offset ? base->data : base->data + head;
             job->own = run->prediction == LMC__PREDICT_OWN;
+            job->is_done = 0;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size ? job->src + encoded_size : NULL;
             job->ahead.size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
         LMC__TRY(lmc__wave_status(&c->wave, n));
+    }
+    return LMC_OK;
+}
+
+/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the block if that is larger: what a delta wants of
+ * its base comes in pieces as small as tensors, mostly neighbours. */
+#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+
+/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and then a block goes through all of them
+ * at one place. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    lmc_reader *r = (lmc_reader *)user;
+    const lmc_file *f = lmc_get_file(r, file_number);
+    uint8_t *out = (uint8_t *)dst;
+    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    while (size != 0) {
+        const size_t number = lmc__find_run(r, lmc__file_at(r, file_number), offset);
+        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const uint64_t at = offset - run->start;
+        size_t part = (size_t)lmc__min64(size, run->size - at);
+        if (at % run->block_size == 0 && (part >= run->block_size || part == run->size - at)) {
+            if (part < run->size - at) part -= part % run->block_size;
+            LMC__TRY(lmc__read_run(r, number, at, out, part));
+        } else {
+            if (file_number != r->window_file || offset < r->window_start || offset - r->window_start >= r->window.size) {
+                const size_t span = run->block_size > LMC__WINDOW_SIZE ? run->block_size : LMC__WINDOW_SIZE; /* powers of two */
+                const uint64_t start = at - at % span;
+                const size_t n = (size_t)lmc__min64(span, run->size - start);
+                r->window.size = 0; /* nothing, if reading fails */
+                LMC__TRY(lmc__reserve(&r->window, n));
+                LMC__TRY(lmc__read_run(r, number, start, r->window.data, n));
+                r->window.size = n;
+                r->window_file = file_number;
+                r->window_start = run->start + start;
+            }
+            part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
+            memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        }
+        out += part;
+        offset += part;
+        size -= part;
     }
     return LMC_OK;
 }
