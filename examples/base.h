@@ -13,9 +13,6 @@
 /* Key of the metadata: the name of the base without its directory, for messages. */
 #define BASE_KEY "lmc.base"
 
-/* Snapshots are read in windows of this size: whole waves of blocks, and each block once, whatever piece is asked for. */
-#define BASE_WINDOW ((uint64_t)16 << 20)
-
 struct base_file {
     char *path, *full;    /* in the snapshot; to open it */
     struct stat st;       /* when it was identified */
@@ -31,9 +28,7 @@ struct base {
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;       /* for the library, when ready */
     struct archive archive;
-    unsigned char *window; /* of an archive: bytes from window_at of a file */
-    size_t window_file, window_size;
-    uint64_t window_at;
+    lmc_base by_reader;    /* of an archive: what source asks */
     struct base_file *files; /* otherwise */
     size_t n_files, room;
     struct opened opened;  /* one of them */
@@ -179,40 +174,14 @@ static const lmc_file *get_archive_file(void *user, size_t number)
     return lmc_get_file(((struct base *)user)->archive.reader, number);
 }
 
-static int fill_window(struct base *b, size_t number, uint64_t offset)
-{
-    uint64_t size = lmc_get_file(b->archive.reader, number)->size;
-    enum lmc_status status;
-    b->window_file = number;
-    b->window_at = offset - offset % BASE_WINDOW;
-    b->window_size = (size_t)(size - b->window_at < BASE_WINDOW ? size - b->window_at : BASE_WINDOW);
-    if (!b->window)
-        b->window = (unsigned char *)resize(NULL, (size_t)BASE_WINDOW, 1);
-    status = lmc_read_file(b->archive.reader, number, b->window_at, b->window, b->window_size);
-    if (status == LMC_OK)
-        return CODE_OK;
-    b->window_size = 0;
-    return fail_archive(&b->archive, status);
-}
-
 static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct base *b = (struct base *)user;
-    while (size) {
-        size_t part;
-        if (b->window_file != number || offset < b->window_at || offset - b->window_at >= b->window_size) {
-            b->all->code = fill_window(b, number, offset);
-            if (b->all->code != CODE_OK)
-                return LMC_ERR_READ;
-        }
-        part = b->window_size - (size_t)(offset - b->window_at);
-        part = part < size ? part : size;
-        memcpy(dst, b->window + (size_t)(offset - b->window_at), part);
-        dst = (char *)dst + part;
-        offset += part;
-        size -= part;
-    }
-    return LMC_OK;
+    enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
+    if (status == LMC_OK)
+        return LMC_OK;
+    b->all->code = fail_archive(&b->archive, status);
+    return LMC_ERR_READ;
 }
 
 /* -- finding the right one -- */
@@ -338,8 +307,10 @@ static int find_base_of_archive(struct archive *a, const lmc_base **base, const 
     }
     if (code == CODE_OK)
         code = prepare_base(b, o);
-    if (code == CODE_OK)
+    if (code == CODE_OK) {
         *base = &b->source;
+        a->lender = b->is_archive ? b->archive.reader : NULL;
+    }
     return code;
 }
 
@@ -357,6 +328,7 @@ static int prepare_base(struct base *b, const struct options *o)
         if (code == CODE_OK && own)
             code = read_archive_index(&b->archive, own);
         b->is_visited = 0;
+        b->by_reader = lmc_make_reader_base(b->archive.reader);
         b->source.n_files = lmc_count_files(b->archive.reader);
         b->source.get_file = get_archive_file;
         b->source.read = read_archive_file;
@@ -496,7 +468,6 @@ static void free_bases(struct bases *bases)
         struct base *b = &bases->list[i];
         forget_base_files(b);
         free(b->files);
-        free(b->window);
         close_opened(&b->opened);
         if (b->is_archive)
             close_archive(&b->archive);
