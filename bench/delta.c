@@ -205,24 +205,36 @@ static double cpu_time(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Encodes and decodes; way N_WAYS: xor and zstd. seconds: of both. Returns the size. */
-static size_t code(const struct pair *pair, int way, double seconds[2])
+/* What is timed. Decoding over the prediction is how a delta is applied in place; not with xor and zstd, nor without a prediction. */
+enum verb { ENCODE, DECODE, APPLY, N_VERBS };
+
+/* Way N_WAYS: xor and zstd. seconds: of each verb. Returns the encoded size. */
+static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
 {
     const unsigned width = lmc_dtype_width(pair->dtype);
-    const lmc_tensor_options options = make_options(pair, way);
+    lmc_tensor_options options = make_options(pair, way);
     size_t size = 0;
     double start = cpu_time();
     if (way == N_WAYS) size = xor_zstd_encode(buffers.enc, buffers.cap, pair->now, pair->old, pair->size, width);
     else if (lmc_encode_tensor(buffers.enc, buffers.cap, &size, pair->now, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot encode ", pair->name);
-    seconds[0] = cpu_time() - start;
+    seconds[ENCODE] = cpu_time() - start;
     memset(buffers.dst, 0xEE, pair->size);
     start = cpu_time();
     if (way == N_WAYS) xor_zstd_decode(buffers.dst, buffers.enc, pair->old, pair->size, width);
     else if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot decode ", pair->name);
-    seconds[1] = cpu_time() - start;
+    seconds[DECODE] = cpu_time() - start;
     if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back: ", pair->name);
+    seconds[APPLY] = seconds[DECODE]; /* unless there is more to it */
+    if (way == N_WAYS || way == DIRECT) return size;
+    memcpy(buffers.dst, pair->old, pair->size);
+    options.prediction = buffers.dst;
+    start = cpu_time();
+    if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
+        fail("cannot apply ", pair->name);
+    seconds[APPLY] = cpu_time() - start;
+    if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back in place: ", pair->name);
     return size;
 }
 
@@ -233,7 +245,7 @@ static double measure_sizes(const struct pair *pair)
     const double bytes = (double)pair->size;
     const struct bounds bounds = find_bounds(pair->now, pair->old, pair->size, lmc_dtype_width(pair->dtype));
     size_t sizes[N_WAYS + 1], direct_max;
-    double seconds[2];
+    double seconds[N_VERBS];
     lmc_tensor_options options;
     int way;
     open_buffers(pair);
@@ -261,13 +273,13 @@ static double measure_sizes(const struct pair *pair)
 
 /* -- speeds: one row for each pair and coder -- */
 
-static struct coder { char name[40]; int tier, way; double times[2][MAX_REPS]; size_t size; } coders[LMC_TIER_COUNT + 2];
+static struct coder { char name[40]; int tier, way; double times[N_VERBS][MAX_REPS]; size_t size; } coders[LMC_TIER_COUNT + 2];
 
 static void measure_speed(const struct pair *pair, double changed)
 {
     static double copy_times[MAX_REPS];
     const double gb = (double)pair->size / 1e9;
-    double copy, zstd[2];
+    double copy, zstd[N_VERBS];
     unsigned n_coders = 0, c;
     int tier, rep, verb;
     for (tier = 0; tier < LMC_TIER_COUNT + 2; tier++) {
@@ -289,30 +301,33 @@ static void measure_speed(const struct pair *pair, double changed)
         __asm__ volatile("" : : "r"(buffers.dst) : "memory");
         copy_times[r] = cpu_time() - start;
         for (c = 0; c < n_coders; c++) {
-            double seconds[2];
+            double seconds[N_VERBS];
             size_t size;
             lmc_limit_tier((enum lmc_tier)coders[c].tier);
             size = code(pair, coders[c].way, seconds);
             if (coders[c].way == DEFAULT && size != (c ? coders[0].size : size)) fail("tiers differ in size: ", pair->name);
             coders[c].size = size;
-            for (verb = 0; verb < 2; verb++) coders[c].times[verb][r] = seconds[verb];
+            for (verb = 0; verb < N_VERBS; verb++) coders[c].times[verb][r] = seconds[verb];
         }
     }
     close_buffers();
     copy = gb / median(copy_times);
-    for (verb = 0; verb < 2; verb++) zstd[verb] = gb / median(coders[n_coders - 1].times[verb]);
+    for (verb = 0; verb < N_VERBS; verb++) zstd[verb] = gb / median(coders[n_coders - 1].times[verb]);
     for (c = 0; c < n_coders; c++) {
-        double speed[2];
-        for (verb = 0; verb < 2; verb++) speed[verb] = gb / median(coders[c].times[verb]);
-        printf("| %s | %s | %.2f | %.2f | %.3f | %.1f | %.2f | %.3f | %.1f | %.3f |\n", pair->name, coders[c].name, copy, speed[0], speed[0] / copy,
-               speed[0] / zstd[0], speed[1], speed[1] / copy, speed[1] / zstd[1], (double)pair->size / (double)coders[c].size);
+        double speed[N_VERBS];
+        char in_place[16] = "";
+        for (verb = 0; verb < N_VERBS; verb++) speed[verb] = gb / median(coders[c].times[verb]);
+        if (coders[c].way != N_WAYS) snprintf(in_place, sizeof in_place, "%.2f", speed[APPLY] / speed[DECODE]);
+        printf("| %s | %s | %.2f | %.2f | %.3f | %.1f | %.2f | %.3f | %.1f | %s | %.3f |\n", pair->name, coders[c].name, copy, speed[ENCODE],
+               speed[ENCODE] / copy, speed[ENCODE] / zstd[ENCODE], speed[DECODE], speed[DECODE] / copy, speed[DECODE] / zstd[DECODE],
+               in_place, (double)pair->size / (double)coders[c].size);
         if (json != NULL)
             fprintf(json,
                     "%s{\"part\": \"speed\", \"data\": \"%s\", \"dtype\": \"%s\", \"coder\": \"%s\", \"tier\": \"%s\", \"level\": \"%s\", \"changed\": %.6f,"
-                    " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f}",
+                    " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f, \"apply_gb_s\": %.4f}",
                     json_row(), pair->name, lmc_dtype_name(pair->dtype), coders[c].name,
                     coders[c].way == N_WAYS ? "" : lmc_tier_name((enum lmc_tier)coders[c].tier), coders[c].way == N_WAYS ? "" : way_names[coders[c].way],
-                    changed, (unsigned long)pair->size, (unsigned long)coders[c].size, copy, speed[0], speed[1]);
+                    changed, (unsigned long)pair->size, (unsigned long)coders[c].size, copy, speed[ENCODE], speed[DECODE], speed[APPLY]);
     }
     fflush(stdout);
 }
@@ -443,7 +458,8 @@ int main(int argc, char **argv)
     for (k = 0; k < N_PAIRS; k++)
         if (get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room)) changed[k] = measure_sizes(&pair);
     printf("\n### Speeds\n\nOne thread, checksums of both arrays included, medians of %d, by CPU time; GB/s of the new array.\n\n"
-           "| pair | coder | memcpy | compress | x memcpy | x zstd | decompress | x memcpy | x zstd | ratio |\n|---|---|---|---|---|---|---|---|---|---|\n",
+           "| pair | coder | memcpy | compress | x memcpy | x zstd | decompress | x memcpy | x zstd | in place, x decompress | ratio |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n",
            n_reps);
     for (k = 0; k < N_PAIRS; k++) {
         if (!get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room) || !pair.has_speed) continue;
