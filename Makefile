@@ -13,7 +13,7 @@ CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
 CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde
-SUITES = kernels block tensor snapshot delta corrupt
+SUITES = kernels block tensor snapshot delta in_place corrupt
 
 all: build/lmc
 

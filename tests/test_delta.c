@@ -1,6 +1,6 @@
 /* Predictions in all three layers: blocks and tensors against any array, snapshots against a base and against themselves. What the
  * encoder avoids is built by hand, and decoded by a model that was written from the spec alone. */
-#include "t_io.h"
+#include "t_parts.h"
 
 static t_guard g_src, g_base, g_enc, g_dst, g_ws;
 static const lmc_position origin = {0, 0};
@@ -692,187 +692,6 @@ static void test_conversions(void)
 
 /* ==== snapshots ==== */
 
-/* A tensor with its data. */
-typedef struct part {
-    const char *name, *dtype;
-    unsigned rank;
-    uint64_t shape[2];
-    uint8_t *data;
-    size_t size;
-    const lmc_twin *twin;
-} part;
-
-static uint8_t *allocate(size_t size)
-{
-    uint8_t *data = (uint8_t *)malloc(size ? size : 1);
-    if (data == NULL) abort();
-    return data;
-}
-
-static part make_part(const char *name, const char *dtype, unsigned rank, uint64_t rows, uint64_t columns, enum t_kind kind, uint64_t seed)
-{
-    part p;
-    memset(&p, 0, sizeof p);
-    p.name = name;
-    p.dtype = dtype;
-    p.rank = rank;
-    p.shape[0] = rows;
-    p.shape[1] = columns;
-    p.size = (size_t)((rank > 0 ? rows : 1) * (rank > 1 ? columns : 1)) * lmc_dtype_bits(lmc_find_dtype(dtype)) / 8;
-    p.data = allocate(p.size);
-    t_fill(p.data, p.size, kind, lmc_find_dtype(dtype), seed);
-    return p;
-}
-
-/* The same tensor at another time. */
-static part change(const part *old, enum t_base how, uint64_t seed)
-{
-    part p = *old;
-    p.data = allocate(p.size);
-    t_fill_base(p.data, old->data, p.size, how, T_GAUSS, lmc_find_dtype(p.dtype), seed);
-    return p;
-}
-
-static void free_parts(part *parts, size_t n)
-{
-    while (n-- > 0) free(parts[n].data);
-}
-
-/* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes i-th. Shapes and twins are the parts'. */
-static t_file *add_shard(t_model *model, const char *path, const part *parts, const size_t *order, size_t n)
-{
-    lmc_tensor *tensors = (lmc_tensor *)calloc(n + 1, sizeof *tensors);
-    size_t size = 301, i;
-    uint8_t *data;
-    t_file *f;
-    if (tensors == NULL) abort();
-    for (i = 0; i < n; i++) {
-        const part *p = &parts[order ? order[i] : i];
-        tensors[i] = t_tensor(p->name, p->dtype, p->rank, p->shape, size, p->size);
-        tensors[i].twin = p->twin;
-        size += p->size + (i % 4 == 2 ? 5 : 0);
-    }
-    data = allocate(size += 9);
-    t_fill(data, size, T_TEXT, LMC_U8, n);
-    for (i = 0; i < n; i++) memcpy(data + tensors[i].offset, parts[order ? order[i] : i].data, (size_t)tensors[i].size);
-    f = t_add_file(model, path, data, size);
-    f->file.tensors = tensors;
-    f->file.n_tensors = n;
-    return f;
-}
-
-static t_file *add_text(t_model *model, const char *path, size_t size, uint64_t seed, size_t change_at)
-{
-    uint8_t *data = allocate(size);
-    t_fill(data, size, T_TEXT, LMC_U8, seed);
-    if (change_at < size) data[change_at] ^= 1;
-    return t_add_file(model, path, data, size);
-}
-
-/* -- bases -- */
-
-/* Files as they lie on a disk, identified. */
-typedef struct loose {
-    const t_model *model;
-    lmc_file files[16];
-    lmc_tensor *tensors[16];
-    t_calls *calls;
-    long reads;
-} loose;
-
-static const lmc_file *get_loose(void *user, size_t number) { return number < 16 ? &((loose *)user)->files[number] : NULL; }
-
-static enum lmc_status read_loose(void *user, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    loose *l = (loose *)user;
-    l->reads++;
-    if (t_fails(l->calls, LMC_ERR_READ)) return LMC_ERR_READ;
-    if (number >= l->model->n_files || offset > l->model->files[number].size || size > l->model->files[number].size - offset) return LMC_ERR_READ;
-    memcpy(dst, l->model->files[number].data + offset, size);
-    return LMC_OK;
-}
-
-static lmc_base make_loose(loose *l, const t_model *model, const lmc_parallel *parallel, size_t piece)
-{
-    lmc_base base;
-    size_t i, k;
-    memset(l, 0, sizeof *l);
-    l->model = model;
-    for (i = 0; i < model->n_files; i++) {
-        const t_file *f = &model->files[i];
-        lmc_file *const file = &l->files[i];
-        uint8_t want[32];
-        lmc_stream stream;
-        t_memory in;
-        memset(&in, 0, sizeof in);
-        in.data = (uint8_t *)(uintptr_t)f->data;
-        in.size = f->size;
-        in.piece = piece;
-        stream.read = t_read;
-        stream.user = &in;
-        *file = f->file;
-        file->size = f->size;
-        if (file->n_tensors) {
-            file->tensors = l->tensors[i] = (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
-            for (k = 0; k < file->n_tensors; k++) l->tensors[i][k].twin = NULL;
-        }
-        CHECK_STATUS(lmc_identify_file(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
-        CHECK(file->crc == t_crc32c(0, f->data, f->size));
-        for (k = 0; k < file->n_tensors; k++) {
-            const lmc_tensor *t = &file->tensors[k];
-            t_tensor_identity(f->data + t->offset, t->size, t->dtype, t->rank, t->shape, want);
-            CHECK(memcmp(t->identity, want, 32) == 0);
-        }
-        if (k == 0) {
-            t_file_identity(f, want);
-            CHECK(memcmp(file->identity, want, 32) == 0);
-        }
-    }
-    base.n_files = model->n_files;
-    base.get_file = get_loose;
-    base.read = read_loose;
-    base.user = l;
-    base.chain_depth = 0;
-    return base;
-}
-
-static void free_loose(loose *l)
-{
-    size_t i;
-    for (i = 0; i < 16; i++) free(l->tensors[i]);
-}
-
-static lmc_reader *open_memory(t_memory *memory, const lmc_base *base, const lmc_parallel *parallel)
-{
-    lmc_reader *reader = NULL;
-    lmc_reader_options options;
-    lmc_source source;
-    memset(&options, 0, sizeof options);
-    options.base = base;
-    options.parallel = parallel;
-    source.read_at = t_read_at;
-    source.user = memory;
-    source.size = memory->size;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
-    return reader;
-}
-
-/* -- the writer's and the restorer's own snapshot -- */
-
-typedef struct own {
-    const t_model *model;
-    t_calls *calls;
-} own;
-
-static enum lmc_status read_own(void *user, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    const own *o = (const own *)user;
-    if (t_fails(o->calls, LMC_ERR_READ)) return LMC_ERR_READ;
-    if (number >= o->model->n_files || offset > o->model->files[number].size || size > o->model->files[number].size - offset) return LMC_ERR_READ;
-    if (size) memcpy(dst, o->model->files[number].data + offset, size);
-    return LMC_OK;
-}
-
 /* -- a model that is written, restored and read in many ways -- */
 
 static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed)
@@ -992,28 +811,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
 
 /* -- two snapshots -- */
 
-#define OLD_PARTS 16u
 #define NEW_PARTS 16u
-
-static void make_old_parts(part *p, size_t n)
-{
-    p[0] = make_part("embed", "BF16", 2, n, 30, T_GAUSS, 1);
-    p[1] = make_part("layer.0.w", "BF16", 2, 3 * n, 100, T_GAUSS, 2);
-    p[2] = make_part("layer.0.b", "BF16", 1, 99, 0, T_GAUSS, 3);
-    p[3] = make_part("layer.1.w", "F32", 2, n, 40, T_GAUSS, 4);
-    p[4] = make_part("layer.1.b", "F32", 1, 7, 0, T_GAUSS, 5);
-    p[5] = make_part("moment", "F32", 1, 90 * n, 0, T_SPARSE, 6);
-    p[6] = make_part("ids", "I64", 1, n, 0, T_RAMP, 7);
-    p[7] = make_part("scale", "F8_E4M3", 1, 5 * n + 3, 0, T_GAUSS, 8);
-    p[8] = make_part("mask", "BOOL", 1, 333, 0, T_ZERO, 9);
-    p[9] = make_part("quantised", "Q4_K", 1, 4601, 0, T_RANDOM, 10);
-    p[10] = make_part("scalar", "F32", 0, 0, 0, T_GAUSS, 11);
-    p[11] = make_part("empty", "BF16", 2, 0, 4, T_GAUSS, 12);
-    p[12] = make_part("gone", "F16", 2, n, 10, T_GAUSS, 13);
-    p[13] = make_part("reshaped", "F16", 2, 40, 50, T_GAUSS, 14);
-    p[14] = make_part("retyped", "F16", 2, 40, 50, T_GAUSS, 15);
-    p[15] = make_part("double", "F64", 1, 8 * n, 0, T_SPECIAL, 16);
-}
 
 static void make_new_parts(part *p, const part *old, size_t n)
 {
@@ -1036,19 +834,6 @@ static void make_new_parts(part *p, const part *old, size_t n)
     p[13] = change(&old[5], T_ALL, 13);
     p[14] = change(&old[4], T_UNRELATED, 14);
     p[15] = change(&old[3], T_FEW, 15);
-}
-
-static void make_old_model(t_model *model, const part *parts)
-{
-    t_file *f;
-    memset(model, 0, sizeof *model);
-    add_shard(model, "model-1.safetensors", parts, NULL, 9);
-    add_shard(model, "model-2.safetensors", parts + 9, NULL, OLD_PARTS - 9);
-    add_text(model, "config.json", 2000, 1, SIZE_MAX);
-    add_text(model, "notes.txt", 700, 2, SIZE_MAX);
-    f = t_add_file(model, "logs", NULL, 0);
-    f->file.kind = LMC_FILE_DIRECTORY;
-    t_add_file(model, "nothing", NULL, 0);
 }
 
 /* Spread over other files, in another order. */
@@ -1153,6 +938,22 @@ static void test_snapshots(void)
     }
 }
 
+static lmc_reader *open_link(t_memory *memory, const lmc_base *base, lmc_reader *lender, t_heap *heap)
+{
+    lmc_reader *reader = NULL;
+    lmc_reader_options options;
+    lmc_source source;
+    memset(&options, 0, sizeof options);
+    options.base = base;
+    options.lender = lender;
+    options.alloc_user = heap;
+    source.read_at = t_read_at;
+    source.user = memory;
+    source.size = memory->size;
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
+    return reader;
+}
+
 /* Three deltas, one on top of the other, read through all of them. */
 static void test_chain(void)
 {
@@ -1161,6 +962,7 @@ static void test_chain(void)
     t_memory out[4];
     lmc_base bases[4];
     lmc_reader *readers[4];
+    static t_heap heaps[2];
     size_t i, k;
     make_old_parts(parts[0], 300);
     for (i = 0; i < 4; i++) {
@@ -1174,6 +976,18 @@ static void test_chain(void)
         bases[i] = lmc_make_reader_base(readers[i]);
         CHECK(bases[i].chain_depth == i);
     }
+    for (heaps[0].fail_at = heaps[1].fail_at = -1, k = 0; k < 2; k++) { /* the same with buffers of their own, and with those of the first */
+        t_note("chain, %s", k ? "one lends to all" : "no lender");
+        for (i = 0; i < 4; i++) {
+            lmc_free_reader(readers[i]);
+            readers[i] = open_link(&out[i], i ? &bases[i - 1] : NULL, k && i ? readers[i - 1] : NULL, &heaps[k]);
+            bases[i] = lmc_make_reader_base(readers[i]);
+        }
+        check_ranges(&models[3], readers[3], 99);
+        check_ranges(&models[1], readers[1], 98);
+    }
+    t_note("memory: %lu, lent %lu", (unsigned long)heaps[0].peak, (unsigned long)heaps[1].peak);
+    CHECK(heaps[1].peak < heaps[0].peak * 2 / 3);
     for (i = 4; i-- > 0;) {
         lmc_free_reader(readers[i]);
         t_free_model(&models[i]);
