@@ -1,5 +1,6 @@
 # LMC. Targets:
 #   make              build/lmc, the command (needs a C compiler and jansson)
+#   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other languages
 #   make demo         install what is missing, then compress, list, verify and restore a sample
 #   make test         install what is missing, then run the tests
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, and wasm32 in Node
@@ -22,6 +23,10 @@ build/lmc: examples/lmc.c $(wildcard examples/*.h) lmc.h
 	@echo '#include <jansson.h>' | $(CC) $(CPPFLAGS) -E - >/dev/null 2>&1 || \
 	    { echo "jansson.h is missing: apt-get install libjansson-dev (Debian, Ubuntu), jansson-devel (Fedora), jansson (Homebrew)"; exit 1; }
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) examples/lmc.c -o $@ $(LDFLAGS) -ljansson -pthread
+
+build/liblmc.so: examples/liblmc.c lmc.h
+	@mkdir -p build
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
