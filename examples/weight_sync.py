@@ -284,7 +284,9 @@ def read_shard(path):
 
 
 def read_checkpoint(directory):
-    """name -> Tensor of all safetensors files in a directory."""
+    """name -> Tensor of all safetensors files in a directory, none of which may be missing."""
+    if "commit" in (read_json(os.path.join(directory, STATE_DIR, "state.json")) or {}):
+        raise Refused("%s was left by a killed receive with files old and new: run receive again" % directory)
     tensors = {}
     for file in list_files(directory):
         if file.endswith(".safetensors"):
@@ -294,6 +296,9 @@ def read_checkpoint(directory):
                 tensors[t.name] = t
     if not tensors:
         raise Refused("%s: no tensors in *.safetensors" % directory)
+    weight_map = (read_json(os.path.join(directory, INDEX)) or {}).get("weight_map") or tensors
+    if set(weight_map) != set(tensors):
+        raise Refused("%s: its index and its files do not have the same tensors: not all of it has arrived, or it is no checkpoint" % directory)
     return tensors
 
 
@@ -630,8 +635,8 @@ def make_stage(args, stage, begin, full, links):
         raise Corrupt("%s: tensors and checksums are not the same" % full.path)
     os.mkdir(stage)
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(args.threads))
         files = {p: stack.enter_context(open(p, "rb")) for p in {t.path for link in links for t in link.payloads.values()}}
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(args.threads)) # ends before the files are closed
 
         def read_payload(t):
             payload = os.pread(files[t.path].fileno(), t.size, t.offset)

@@ -1,0 +1,948 @@
+#!/usr/bin/env python3
+"""Tests of examples/weight_sync.py: a publisher and receivers, and what goes wrong between them.
+
+Usage: test_weight_sync.py [--long] [-v] [NAME...]      NAME: run only tests whose name contains it
+
+LMC_LIBRARY names the library (default build/liblmc.so), LMC_DATA the directory of real data (default ../shared/data). --long kills a
+thousand receivers, not forty. Needs numpy; without xxhash or zstandard some is left out. What is published is read here by other code.
+SPDX-License-Identifier: MIT
+"""
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+
+import numpy as np
+
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+try:
+    import zstandard
+except ImportError:
+    zstandard = None
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = os.path.join(ROOT, "examples", "weight_sync.py")
+LIBRARY = os.path.abspath(os.environ.get("LMC_LIBRARY") or os.path.join(ROOT, "build", "liblmc.so"))
+DATA = os.path.abspath(os.environ.get("LMC_DATA") or os.path.join(ROOT, "..", "shared", "data"))
+LONG = "--long" in sys.argv
+CHECKSUM = "xxh3-128" if xxhash else "adler32"
+ENV = dict(os.environ, LMC_LIBRARY=LIBRARY)
+STATE = os.path.join(".weight_sync", "state.json")
+INDEX = "model.safetensors.index.json"
+
+# ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
+
+
+def digest(data, algorithm=CHECKSUM):
+    return xxhash.xxh3_128(data).hexdigest() if algorithm == "xxh3-128" else "%08x" % zlib.adler32(data)
+
+
+def make_model(scale=1, seed=1):
+    rng = np.random.default_rng(seed)
+
+    def bf16(n):
+        return (rng.normal(0, 0.02, n).astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
+
+    n = int(1000 * scale)
+    return {"embed": ("BF16", [300, n], bf16(300 * n)), "norm": ("F32", [77], rng.normal(1, 0.1, 77).astype("<f4").tobytes()),
+            "mlp.up": ("F8_E4M3", [200, n], (rng.integers(0x20, 0x40, 200 * n) | rng.integers(0, 2, 200 * n) << 7).astype("u1").tobytes()),
+            "mlp.scale": ("F32", [], b"\0\0\x80\x3f"), "counts": ("I32", [3 * n], rng.integers(0, 9, 3 * n).astype("<i4").tobytes()),
+            "nothing": ("BF16", [0, 4], b""), "frozen": ("BF16", [50, n], bf16(50 * n)), "master": ("F32", [40, n],
+            rng.normal(0, 0.02, 40 * n).astype("<f4").tobytes())}
+
+
+FILES = {"model-00001-of-00003.safetensors": ["embed", "norm"], "model-00002-of-00003.safetensors": ["mlp.scale", "mlp.up", "counts", "master"],
+         "model-00003-of-00003.safetensors": ["frozen", "nothing"]}
+ONE_FILE = {"model.safetensors": ["master", "frozen", "nothing", "counts", "mlp.up", "embed", "norm", "mlp.scale"]}
+WIDTH = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4}
+
+
+def train(model, seed, frozen=("frozen",)):
+    """A step: of each tensor some percent of the elements move a little."""
+    rng, after = np.random.default_rng(seed), {}
+    for name, (dtype, shape, data) in model.items():
+        a = np.frombuffer(data, "<u%d" % WIDTH[dtype]).copy()
+        if name not in frozen and a.size:
+            moved = rng.random(a.size) < (0.03 if a.size > 100 else 0.5)
+            moved[rng.integers(a.size)] = True
+            a[moved] += 1
+        after[name] = (dtype, shape, a.tobytes())
+    return after
+
+
+def safetensors(tensors, metadata=None):
+    """[(name, dtype, shape, bytes)] -> the bytes of a file."""
+    header, at = {"__metadata__": metadata} if metadata else {}, 0
+    for name, dtype, shape, data in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(t[3] for t in tensors)
+
+
+def parse(data):
+    """The bytes of a safetensors file -> ({name: (dtype, shape, bytes)}, metadata); strict."""
+    n = int.from_bytes(data[:8], "little")
+    header, at, tensors = json.loads(data[8:8 + n]), 0, {}
+    metadata = header.pop("__metadata__", {})
+    for name, t in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, end = t["data_offsets"]
+        assert set(t) == {"dtype", "shape", "data_offsets"} and begin == at and end >= begin and n % 8 == 0, (name, t)
+        tensors[name], at = (t["dtype"], t["shape"], data[8 + n + begin:8 + n + end]), end
+    assert len(data) == 8 + n + at
+    assert all(isinstance(v, str) for v in metadata.values())
+    return tensors, metadata
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data if isinstance(data, bytes) else json.dumps(data).encode())
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write_checkpoint(directory, model, files=FILES):
+    os.makedirs(directory)
+    for file, names in files.items():
+        write(os.path.join(directory, file), safetensors([(n, *model[n]) for n in names], {"format": "pt"}))
+    if len(files) > 1:
+        write(os.path.join(directory, INDEX), {"metadata": {"total_size": 1}, "weight_map": {n: f for f, names in files.items() for n in names}})
+    write(os.path.join(directory, "config.json"), {"seed": len(files)})
+
+
+def read_checkpoint(directory):
+    model = {}
+    for file in sorted(os.listdir(directory)):
+        if file.endswith(".safetensors"):
+            for name, t in parse(read(os.path.join(directory, file)))[0].items():
+                assert name not in model
+                model[name] = t
+    return model
+
+
+def content(directory):
+    """All that is below a directory, the lock left out."""
+    found = {}
+    for d, _, files in os.walk(directory):
+        found.update({os.path.join(d, f): read(os.path.join(d, f)) for f in files if f not in ("lock", ".lock")})
+    return found
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="weight_sync.")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.sync, self.local = self.path("sync"), self.path("local")
+
+    def path(self, *names):
+        return os.path.join(self.dir, *names)
+
+    def vdir(self, n):
+        return self.path("sync", "weight_v%06d" % n)
+
+    def call(self, *args, code=0):
+        if args[0] == "publish" and "--checksum" not in args and "skyrl" not in args:
+            args += ("--checksum", CHECKSUM)
+        p = subprocess.run([sys.executable, PROGRAM, *map(str, args)], capture_output=True, text=True, env=ENV)
+        self.assertEqual(p.returncode, code, (args, p.stdout, p.stderr))
+        self.assertNotIn("Traceback", p.stderr)
+        return p.stdout + p.stderr
+
+    def publish(self, n, *args, code=0, base=None):
+        """Version n from path("n"), which was made by series(), against that of version n - 1, or base; base False: full."""
+        if base is not False:
+            args += ("--base", self.path(str(n - 1 if base is None else base)))
+        return self.call("publish", "--version", n, self.path(str(n)), self.sync, *args, code=code)
+
+    def series(self, n, scale=1, files=FILES):
+        """Checkpoints 0 .. n in directories of those names."""
+        self.models = [make_model(scale)]
+        for i in range(n):
+            self.models.append(train(self.models[-1], i))
+        for i, model in enumerate(self.models):
+            write_checkpoint(self.path(str(i)), model, files)
+
+    def receive(self, *args, code=0):
+        return self.call("receive", self.sync, self.local, *args, code=code)
+
+    def refused(self, code, message, *args):
+        """receive ends so, says so, and leaves the local copy as it was."""
+        before = content(self.local)
+        said = self.receive(*args, code=code)
+        self.assertRegex(said, message)
+        self.assertEqual(content(self.local), before)
+
+    def is_at(self, n):
+        self.assertEqual(read_checkpoint(self.local), self.models[n])
+        self.assertEqual(json.loads(read(os.path.join(self.local, STATE))), {"version": "%06d" % n}) # as SGLang reads and writes it
+        self.assertEqual(sorted(os.listdir(os.path.join(self.local, ".weight_sync"))), ["lock", "state.json"])
+
+    def edit(self, path, *keys, **values):
+        """Sets values in a JSON file, below the keys; None removes."""
+        whole = at = json.loads(read(path))
+        for key in keys:
+            at = at[key]
+        for key, value in values.items():
+            at.pop(key, None) if value is None else at.update({key: value})
+        write(path, whole)
+
+
+class Layout(Base):
+    def test_delta(self):
+        self.series(2)
+        self.publish(2, "--base-version", 1)
+        self.assertEqual(sorted(os.listdir(self.sync)), [".lock", "weight_v000002"])
+        files = ["model-00000-of-00002.safetensors", "model-00001-of-00002.safetensors"]
+        self.assertEqual(sorted(os.listdir(self.vdir(2))), files + [INDEX])
+        index = json.loads(read(os.path.join(self.vdir(2), INDEX)))
+        self.assertEqual(index["metadata"], {"version": "000002", "base_version": "000001", "delta_encoding": "prediction",
+                                             "compression_format": "lmc", "checksum_format": CHECKSUM})
+        changed, where = {"embed", "norm", "mlp.up", "mlp.scale", "counts", "master"}, {}
+        for file in files:
+            tensors, checksums = parse(read(os.path.join(self.vdir(2), file)))
+            self.assertEqual(checksums, {n: digest(self.models[2][n][2]) for n in tensors})
+            for name, (dtype, shape, payload) in tensors.items():
+                self.assertEqual((dtype, shape), ("U8", [len(payload)]))
+                self.assertLess(len(payload), len(self.models[2][name][2]) / 3 + 100)
+                where[name] = file
+        self.assertEqual(set(where), changed)
+        self.assertEqual(index["weight_map"], where)
+
+    def test_full(self):
+        self.series(1)
+        self.publish(1, base=False)
+        for file in os.listdir(self.path("1")):
+            self.assertEqual(read(self.path("1", file)), read(os.path.join(self.vdir(1), file)))
+        more = json.loads(read(os.path.join(self.vdir(1), "weight_sync.json")))
+        self.assertEqual(more, {"version": "000001", "checksum_format": CHECKSUM, "checksums": {n: digest(t[2]) for n, t in self.models[1].items()}})
+
+    def test_unusual_names(self):
+        """A checkpoint of one file of any name gets an index: by that, receivers know a full version."""
+        self.series(1, files={"weights.safetensors": ONE_FILE["model.safetensors"]})
+        self.publish(1, base=False)
+        self.assertEqual(set(json.loads(read(os.path.join(self.vdir(1), INDEX)))["weight_map"].values()), {"weights.safetensors"})
+        self.receive()
+        self.is_at(1)
+
+    def test_package(self):
+        try:
+            import safetensors as package
+        except ImportError:
+            self.skipTest("the package safetensors is not there")
+        self.series(1)
+        self.publish(1)
+        for file in os.listdir(self.vdir(1)):
+            if file.endswith(".safetensors"):
+                with package.safe_open(os.path.join(self.vdir(1), file), "np") as f:
+                    self.assertEqual(set(f.keys()), set(f.metadata()))
+
+    def test_same_bytes(self):
+        """However many threads."""
+        self.series(1)
+        self.publish(1, "--threads", 1)
+        first = {os.path.basename(p): d for p, d in content(self.vdir(1)).items()}
+        shutil.rmtree(self.vdir(1))
+        self.publish(1, "--threads", 5)
+        self.assertEqual({os.path.basename(p): d for p, d in content(self.vdir(1)).items()}, first)
+
+    def test_nothing_changed(self):
+        self.series(1)
+        self.models[1] = self.models[0]
+        shutil.rmtree(self.path("1"))
+        write_checkpoint(self.path("1"), self.models[0])
+        self.assertIn("0 of 8 tensors changed", self.publish(1))
+        self.assertEqual(os.listdir(self.vdir(1)), [INDEX])
+        self.receive("--base", self.path("0"))
+        self.is_at(1)
+
+    def test_adler32(self):
+        self.series(1)
+        self.publish(1, "--checksum", "adler32")
+        _, checksums = parse(read(os.path.join(self.vdir(1), "model-00000-of-00002.safetensors")))
+        self.assertEqual(checksums["norm"], digest(self.models[1]["norm"][2], "adler32"))
+        self.receive("--base", self.path("0"))
+        self.is_at(1)
+
+
+class Receiving(Base):
+    def test_chain(self):
+        self.series(5)
+        self.publish(1, base=False)
+        for n in range(2, 6):
+            self.publish(n)
+        self.receive("--version", 1)
+        self.is_at(1)
+        frozen = os.stat(self.path("local", "model-00003-of-00003.safetensors"))
+        self.receive("--version", 2)
+        self.is_at(2)
+        self.assertIn("from version 2 by 3 deltas", self.receive())
+        self.is_at(5)
+        self.assertEqual(os.stat(self.path("local", "model-00003-of-00003.safetensors")), frozen) # no tensor in it changed
+        self.assertIn("at version 5 already", self.receive())
+        self.is_at(5)
+        self.assertEqual(read(self.path("local", "config.json")), read(self.path("1", "config.json")))
+
+    def test_other_files(self):
+        """Tensors go by name: the receiver's checkpoint may be dealt out to other files than the publisher's."""
+        self.series(2)
+        self.publish(1)
+        self.publish(2)
+        write_checkpoint(self.path("model"), self.models[0], ONE_FILE)
+        self.refused(4, "begin at version 0.*--base")
+        self.receive("--base", self.path("model"))
+        self.is_at(2)
+        self.assertTrue(os.path.exists(self.path("local", "model.safetensors")))
+
+    def test_new_anchor(self):
+        self.series(5)
+        self.publish(1, base=False)
+        self.publish(2)
+        self.publish(3)
+        shutil.rmtree(self.path("4"))
+        write_checkpoint(self.path("4"), self.models[4], ONE_FILE)
+        self.publish(4, base=False)
+        self.publish(5)
+        self.receive("--version", 2)
+        write(self.path("local", "notes.txt"), b"mine")
+        for n in (2, 3): # are not needed any more
+            shutil.rmtree(self.vdir(n))
+        self.assertIn("weight_v000004 by 1 delta", self.receive())
+        self.is_at(5)
+        self.assertEqual([f for f in sorted(os.listdir(self.local)) if f[0] != "."], ["config.json", "model.safetensors", "notes.txt"])
+        self.local = self.path("late")
+        self.refused(4, "version 3 is missing", "--version", 3)
+        self.receive()
+        self.assertEqual(read_checkpoint(self.local), self.models[5])
+
+    def test_skipping_base(self):
+        """A base need not be the version before."""
+        self.series(7)
+        self.publish(3, base=False)
+        self.publish(7, "--base-version", 3, base=3)
+        self.receive()
+        self.is_at(7)
+
+    def test_two_at_once(self):
+        self.series(3)
+        self.publish(1, base=False)
+        self.publish(2)
+        self.publish(3)
+        both = [subprocess.Popen([sys.executable, PROGRAM, "receive", self.sync, self.local], env=ENV, stdout=subprocess.PIPE) for _ in range(2)]
+        said = b"".join(p.communicate()[0] for p in both)
+        self.assertEqual([p.returncode for p in both], [0, 0])
+        self.assertIn(b"at version 3 already", said)
+        self.is_at(3)
+
+
+class Refusals(Base):
+    def setUp(self):
+        super().setUp()
+        self.series(4)
+        self.publish(1, base=False)
+        for n in range(2, 5):
+            self.publish(n)
+        self.receive("--version", 2)
+
+    def test_out_of_order(self):
+        self.publish(4, base=2, code=1) # it is there
+        shutil.rmtree(self.vdir(4))
+        self.call("publish", "--version", 4, "--base", self.path("1"), "--base-version", 1, self.path("4"), self.sync)
+        self.refused(4, "out of order: version 4 builds on version 1, and .* is at 2")
+        self.refused(1, "is at version 2, which is newer than 1", "--version", 1)
+        self.refused(4, "version 9 is missing", "--version", 9)
+
+    def test_missing_link(self):
+        shutil.rmtree(self.vdir(3))
+        self.refused(4, "version 3 is missing.*version 4 builds on it")
+
+    def test_unfinished(self):
+        """A publisher that writes in place, index last: until then the version is not there."""
+        os.unlink(os.path.join(self.vdir(4), INDEX))
+        self.receive()
+        self.is_at(3)
+        self.refused(4, "version 4 is missing", "--version", 4)
+
+    def test_wrong_base(self):
+        file = self.path("local", "model-00001-of-00003.safetensors")
+        data = bytearray(read(file))
+        data[-1000] ^= 1
+        write(file, bytes(data))
+        self.refused(4, "version 3, tensor 'embed': .*local is not version 2, which it was made against")
+
+    def test_wrong_tensors(self):
+        write_checkpoint(self.path("model"), {n: t for n, t in self.models[0].items() if n != "norm"}, {"model.safetensors": ["embed"]})
+        self.publish(1, code=1)
+        shutil.rmtree(self.vdir(1))
+        self.publish(1)
+        self.local = self.path("other")
+        self.refused(4, "version 1 has tensor 'counts', and .*model has not", "--base", self.path("model"))
+
+    def test_wrong_size(self):
+        model = dict(self.models[0], norm=("F32", [76], self.models[0]["norm"][2][4:]))
+        write_checkpoint(self.path("model"), model)
+        shutil.rmtree(self.vdir(1))
+        self.publish(1)
+        self.local = self.path("other")
+        self.refused(3, "version 1, tensor 'norm'", "--base", self.path("model"))
+
+    def test_foreign(self):
+        index = os.path.join(self.vdir(4), INDEX)
+        before = read(index)
+        for values, message in (({"compression_format": "lz4"}, "compression_format 'lz4' is not one of lmc, zstd"),
+                                ({"compression_format": None}, "compression_format None is not one of"),
+                                ({"compression_format": ["lmc"]}, "compression_format .'lmc'. is not one of"),
+                                ({"delta_encoding": "sparse"}, "delta_encoding 'sparse' is not known with lmc"),
+                                ({"delta_encoding": "xor"}, "delta_encoding 'xor' is not known with lmc"),
+                                ({"delta_encoding": ["xor"]}, "delta_encoding .'xor'. is not known"),
+                                ({"checksum_format": "md5"}, "checksum_format 'md5' is not one of"),
+                                ({"checksum_format": None}, "checksum_format None is not one of")):
+            self.edit(index, "metadata", **values)
+            self.refused(1, message)
+            write(index, before)
+
+    def test_contradictions(self):
+        index = os.path.join(self.vdir(4), INDEX)
+        before = read(index)
+        for keys, values, message in ((("metadata",), {"version": "000005"}, "says that it is version 5"),
+                                      (("metadata",), {"version": None}, "no number version"),
+                                      (("metadata",), {"version": 1e999}, "no number version"),
+                                      (("metadata",), {"base_version": "x"}, "no number base_version"),
+                                      (("metadata",), {"base_version": "000004"}, "version 4 cannot build on 4"),
+                                      (("metadata",), {"base_version": -1}, "version 4 cannot build on -1"),
+                                      ((), {"metadata": 7}, "metadata is no object"),
+                                      ((), {"weight_map": None}, "index.json"),
+                                      (("weight_map",), {"norm": None}, "not what weight_map says"),
+                                      (("weight_map",), {"norm": "../x"}, "is not a file's name"),
+                                      (("weight_map",), {"norm": ["x"]}, "index.json"),
+                                      (("weight_map",), {"more": "model-00000-of-00002.safetensors"}, "tensors that are not there")):
+            self.edit(index, *keys, **values)
+            self.refused(3, message)
+            write(index, before)
+        for text in (b"", b"{", b"[]", b"[" * 99999, b"\xff"):
+            write(index, text)
+            self.refused(3, "JSON")
+        write(index, before)
+        self.receive()
+        self.is_at(4)
+
+    def test_wrong_checksum(self):
+        file = os.path.join(self.vdir(4), "model-00000-of-00002.safetensors")
+        tensors, checksums = parse(read(file))
+        checksums["norm"] = checksums["norm"][::-1]
+        write(file, safetensors([(n, *t) for n, t in tensors.items()], checksums))
+        self.refused(3, "version 4, tensor 'norm': wrong checksum")
+        del checksums["norm"]
+        write(file, safetensors([(n, *t) for n, t in tensors.items()], checksums))
+        self.refused(3, "no checksum for tensor 'norm'")
+
+    def test_anchor(self):
+        """Full versions are checked, too."""
+        self.local = self.path("late")
+        file = os.path.join(self.vdir(1), "model-00003-of-00003.safetensors")
+        data = read(file)
+        write(file, data[:-5] + bytes([data[-5] ^ 4]) + data[-4:])
+        self.refused(3, "version 1, tensor 'frozen': wrong checksum")
+        write(file, data[:-1])
+        self.refused(3, "1 bytes are missing at its end")
+        os.unlink(file)
+        self.refused(1, "its index and its files do not have the same tensors")
+        index = os.path.join(self.vdir(1), INDEX)
+        before = read(index)
+        self.edit(index, "weight_map", frozen=None, nothing=None)
+        self.refused(3, "tensors and checksums are not the same")
+        write(index, before)
+        write(file, data)
+        self.receive()
+        self.is_at(4)
+
+    def test_cut_short(self):
+        file = os.path.join(self.vdir(4), "model-00000-of-00002.safetensors")
+        data = read(file)
+        for size in (0, 7, 8, 20, len(data) // 2, len(data) - 1):
+            write(file, data[:size])
+            self.refused(3, "is damaged")
+        os.unlink(file)
+        self.refused(1, "is missing: not all of it has arrived")
+        write(file, data)
+        self.receive()
+        self.is_at(4)
+
+    def test_bit_flips(self):
+        """Nothing that is flipped in a shard does harm; a bit of a payload is corrupt data."""
+        rng = random.Random(7)
+        codes = {}
+        for file in ("model-00000-of-00002.safetensors", "model-00001-of-00002.safetensors"):
+            file = os.path.join(self.vdir(3), file)
+            data = read(file)
+            begin = 8 + int.from_bytes(data[:8], "little")
+            places = [rng.randrange(begin) for _ in range(12)] + [rng.randrange(begin, len(data)) for _ in range(30)]
+            places += [begin + i for i in range(0, 24, 3)] # the first block's header
+            for place in places:
+                write(file, data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1:])
+                before = content(self.local)
+                p = subprocess.run([sys.executable, PROGRAM, "receive", self.sync, self.local], capture_output=True, text=True, env=ENV)
+                codes[p.returncode] = codes.get(p.returncode, 0) + 1
+                self.assertNotIn("Traceback", p.stderr)
+                if place >= begin:
+                    self.assertEqual(p.returncode, 3, (place - begin, p.stderr))
+                if p.returncode:
+                    self.assertIn(p.returncode, (1, 3, 4), p.stderr)
+                    self.assertEqual(content(self.local), before)
+                else: # e.g. another letter in a key that nobody reads
+                    self.is_at(4)
+                    shutil.rmtree(self.local)
+                    write(file, data)
+                    self.receive("--version", 2)
+            write(file, data)
+        print("bit flips, exit codes: %s" % codes)
+        self.receive()
+        self.is_at(4)
+
+    def test_local(self):
+        os.unlink(self.path("local", STATE))
+        self.refused(1, "holds files, and no .* says which version")
+        write(self.path("local", STATE), b"{")
+        self.refused(3, "is not JSON")
+        write(self.path("local", STATE), {"version": "x"})
+        self.refused(3, "no number version")
+
+    def test_no_library(self):
+        p = subprocess.run([sys.executable, PROGRAM, "receive", self.sync, self.local], capture_output=True, text=True,
+                           env=dict(ENV, LMC_LIBRARY=self.path("none.so")))
+        self.assertEqual(p.returncode, 1)
+        self.assertIn("make build/liblmc.so", p.stderr)
+        self.is_at(2)
+
+
+class Publishing(Base):
+    def test_refusals(self):
+        self.series(3)
+        self.publish(1, base=False)
+        before = content(self.sync)
+
+        def refused(code, message, *args):
+            self.assertRegex(self.call("publish", *args, code=code), message)
+            self.assertEqual(content(self.sync), before)
+
+        three, sync = self.path("3"), self.sync
+        refused(1, "is there already", "--version", 1, three, sync)
+        refused(4, "is not version 1 as it was published: tensor 'embed' differs", "--version", 2, "--base", self.path("2"), three, sync)
+        write_checkpoint(self.path("more"), dict(self.models[1], norm=("F32", [11, 7], self.models[1]["norm"][2])))
+        refused(1, "differ in more than values, e.g. in tensor 'norm'", "--version", 2, "--base", self.path("more"), three, sync)
+        os.makedirs(self.path("1", ".weight_sync"))
+        write(self.path("1", STATE), {"version": "000009"})
+        refused(4, "is at version 9, not at 1", "--version", 2, "--base", self.path("1"), three, sync)
+        refused(1, "no tensors", "--version", 2, self.path("1", ".weight_sync"), sync)
+        refused(1, "is no directory", "--version", 2, self.path("none"), sync)
+        refused(1, "SkyRL has no full versions", "--version", 2, "--layout", "skyrl", three, sync)
+        for args in ((), ("--version", 0, three, sync), ("--version", "x", three, sync), ("--version", 2, "--base-version", 1, three, sync),
+                     ("--version", 2, "--base", three, "--base-version", 2, three, sync)):
+            refused(2, "usage", *args)
+        write(self.path("1", STATE), {"version": "000001", "commit": {}})
+        refused(1, "left by a killed receive", "--version", 2, "--base", self.path("1"), three, sync)
+        os.unlink(self.path("1", STATE))
+        self.publish(2)
+        refused_delta = os.path.join(self.sync, "weight_v000002")
+        before = content(self.sync)
+        refused(1, "holds a published delta", "--version", 3, refused_delta, sync)
+
+    def test_locked(self):
+        import fcntl
+        self.series(1)
+        os.makedirs(self.sync)
+        with open(self.path("sync", ".lock"), "a") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            self.assertIn("another process is at work", self.publish(1, code=1))
+
+
+class Incumbents(Base):
+    """What others wrote, and what others read; made and taken apart here without weight_sync.py."""
+
+    def write_version(self, number, base, encoding):
+        old, new = self.models[number - 1], self.models[number]
+        tensors, checksums = [], {}
+        for name in new:
+            a, b = (np.frombuffer(m[name][2], "u1") for m in (old, new))
+            if (a != b).any():
+                at = np.flatnonzero(a != b).astype("<u4")
+                plain = (a ^ b).tobytes() if encoding == "xor" else np.uint32(at.size).astype("<u4").tobytes() + at.tobytes() + b[at].tobytes()
+                packed = zstandard.ZstdCompressor(level=1).compress(plain)
+                tensors.append((name, "U8", [len(packed)], packed))
+                checksums[name] = digest(b.tobytes(), "adler32")
+        os.makedirs(self.vdir(number))
+        write(os.path.join(self.vdir(number), "model-00000-of-00001.safetensors"), safetensors(tensors, checksums))
+        write(os.path.join(self.vdir(number), INDEX), {"metadata": {
+            "version": "%06d" % number, "base_version": "%06d" % base, "delta_encoding": encoding, "compression_format": "zstd",
+            "checksum_format": "adler32"}, "weight_map": {t[0]: "model-00000-of-00001.safetensors" for t in tensors}})
+
+    @unittest.skipUnless(zstandard, "zstandard is not there")
+    def test_read(self):
+        """slime's xor and overwrite, and ours, in one chain."""
+        self.series(4)
+        self.write_version(1, 0, "xor")
+        self.write_version(2, 1, "overwrite")
+        self.publish(3)
+        self.publish(4, "--compression", "zstd")
+        self.receive("--base", self.path("0"), "--version", 1)
+        self.is_at(1)
+        self.receive()
+        self.is_at(4)
+
+    @unittest.skipUnless(zstandard, "zstandard is not there")
+    def test_damage(self):
+        self.series(3)
+        self.write_version(1, 0, "xor")
+        self.receive("--base", self.path("0"))
+        self.write_version(2, 1, "xor")
+        self.write_version(3, 2, "overwrite")
+        for n in (2, 3):
+            file = os.path.join(self.vdir(n), "model-00000-of-00001.safetensors")
+            data = read(file)
+            tensors, checksums = parse(data)
+            short = zstandard.ZstdCompressor().compress(bytes(3))
+            far = zstandard.ZstdCompressor().compress(np.array([1, 1 << 30], "<u4").tobytes() + b"x")
+            for payload in (b"", b"x" * 50, tensors["embed"][2][:-9], short, far, zstandard.ZstdCompressor().compress(bytes(3 << 20))):
+                changed = dict(tensors, embed=("U8", [len(payload)], payload))
+                write(file, safetensors([(k, *t) for k, t in changed.items()], checksums))
+                self.refused(3, "version %d, tensor 'embed'" % n)
+            write(file, data)
+        self.receive()
+        self.is_at(3)
+
+    @unittest.skipUnless(zstandard, "zstandard is not there")
+    def test_written_for_them(self):
+        self.series(1)
+        self.publish(1, "--compression", "zstd")
+        meta = json.loads(read(os.path.join(self.vdir(1), INDEX)))["metadata"]
+        self.assertEqual((meta["delta_encoding"], meta["compression_format"]), ("xor", "zstd"))
+        for file in (f for f in os.listdir(self.vdir(1)) if f.endswith(".safetensors")):
+            for name, (_, _, payload) in parse(read(os.path.join(self.vdir(1), file)))[0].items():
+                plain = zstandard.ZstdDecompressor().decompress(payload)
+                a, b = (np.frombuffer(m[name][2], "u1") for m in self.models)
+                self.assertEqual(plain, (a ^ b).tobytes())
+
+    @unittest.skipUnless(xxhash, "xxhash is not there")
+    def test_skyrl(self):
+        self.series(2)
+        self.publish(1, "--layout", "skyrl")
+        directory = self.path("sync", "v00000001")
+        manifest = json.loads(read(os.path.join(directory, "manifest.json")))
+        self.assertEqual(set(manifest) - {"delta_encoding", "compression_format"},
+                         {"version", "base_version", "tensors", "payload_files", "total_uncompressed_num_bytes", "total_compressed_num_bytes"})
+        self.assertEqual((manifest["version"], manifest["base_version"]), (1, 0))
+        by_name = {r["name"]: r for r in manifest["tensors"]}
+        self.assertEqual({n: r["dtype"] for n, r in by_name.items()}, {"embed": "bfloat16", "norm": "float32", "mlp.up": "float8_e4m3fn",
+                         "mlp.scale": "float32", "counts": "int32", "master": "float32"})
+        for name, r in by_name.items():
+            tensors, _ = parse(read(os.path.join(directory, r["payload_file"])))
+            self.assertEqual(len(tensors[r["payload_key"]][2]), r["compressed_num_bytes"])
+            self.assertEqual((r["shape"], r["uncompressed_num_bytes"]), (self.models[1][name][1], len(self.models[1][name][2])))
+            self.assertEqual((r["checksum_algorithm"], r["checksum"]), ("xxh3-128", digest(self.models[1][name][2])))
+            self.assertIn(r["payload_file"], manifest["payload_files"])
+        self.receive("--base", self.path("0"))
+        self.is_at(1)
+        self.publish(2, "--layout", "skyrl")
+        file = self.path("sync", "v00000002", "manifest.json")
+        before = read(file)
+        for keys, values, code, message in (((), {"compression_format": None}, 1, "delta_encoding 'prediction' is not known with zstd"),
+                                            ((), {"base_version": 2}, 3, "cannot build on"), ((), {"tensors": 5}, 3, "manifest"),
+                                            (("tensors", 0), {"payload_key": "none"}, 3, "none"),
+                                            (("tensors", 0), {"payload_file": "../x"}, 3, "file's name"),
+                                            (("tensors", 0), {"checksum": "00"}, 3, "wrong checksum"),
+                                            (("tensors", 0), {"checksum_algorithm": "sha256"}, 1, "several checksum")):
+            self.edit(file, *keys, **values)
+            self.refused(code, message)
+            write(file, before)
+        self.receive()
+        self.is_at(2)
+
+    @unittest.skipUnless(xxhash and zstandard, "xxhash or zstandard is not there")
+    def test_skyrl_read(self):
+        self.series(1)
+        self.publish(1, "--layout", "skyrl", "--compression", "zstd")
+        self.edit(self.path("sync", "v00000001", "manifest.json"), compression_format=None, delta_encoding=None) # as SkyRL writes it
+        self.receive("--base", self.path("0"))
+        self.is_at(1)
+
+    def test_documented_code(self):
+        """The lines that weight_sync.py offers to other receivers and publishers, run as they stand there."""
+        import ctypes
+        import mmap
+        import textwrap
+        import threading
+        blocks = re.findall(r"(?m)(?:^    .*\n|^\n)+", read(PROGRAM).decode().split("A receiver of your own")[1].split("SPDX")[0])
+        receiver, publisher = (textwrap.dedent(b) for b in blocks if b.strip())
+        receiver = receiver.replace('"liblmc.so"', repr(LIBRARY))
+        old, new = (np.frombuffer(make_model(1, seed)["embed"][2], "u1") for seed in (1, 2))
+        new = np.where(np.arange(old.size) % 50 == 0, new, old)
+        space = {"np": np, "ctypes": ctypes, "lock": threading.Lock(), "mismatches": [], "algorithm": CHECKSUM,
+                 "_checksum": lambda algorithm, data: digest(data, algorithm), "new": new, "old": old, "dtype": b"BF16", "name": "embed"}
+        exec(receiver, space)
+        space["LMC"].liblmc_bound.restype = ctypes.c_uint64
+        space["LMC"].liblmc_bound.argtypes = [ctypes.c_uint64, ctypes.c_char_p]
+        space["LMC"].liblmc_encode.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+                                               ctypes.c_char_p, ctypes.c_int]
+        exec(publisher, space)
+        payload = space["compressed"].tobytes()
+        self.assertLess(len(payload), new.size / 5)
+        self.assertGreater(space["changed"], 0)
+        for base, mismatches in ((old, []), (new, ["embed"])):
+            write(self.path("shard"), b"header!!" + base.tobytes() + b"tail")
+            with open(self.path("shard"), "r+b") as f, mmap.mmap(f.fileno(), 0) as mapped:
+                space.update(open_mmaps={"p": (f, mapped)}, mismatches=[])
+                space["apply_lmc"](("embed", memoryview(payload), "p", 8, old.size, digest(new.tobytes())))
+                self.assertEqual(space["mismatches"], mismatches)
+            self.assertEqual(read(self.path("shard")), b"header!!" + new.tobytes() + b"tail")
+
+
+# Runs weight_sync.py and kills it at the call numbered by the environment's KILL_AT of those that make a difference on disk: before it if
+# KILL_BEFORE is set, or else after it. Without KILL_AT: says "go" when it begins.
+KILLED = """
+import os, shutil, signal, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+import weight_sync
+sys.argv = sys.argv[1:]
+at = int(os.environ.get("KILL_AT", 0))
+calls = 0
+def counted(f):
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == at and "KILL_BEFORE" in os.environ:
+            os.kill(os.getpid(), signal.SIGKILL)
+        mine = calls
+        try:
+            return f(*args, **kwargs)
+        finally:
+            if mine == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return call
+if at:
+    for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"), (shutil, "rmtree"),
+                         (shutil, "copyfile"), (weight_sync, "make_file")):
+        setattr(module, name, counted(getattr(module, name)))
+else:
+    os.write(1, b"go")
+sys.exit(weight_sync.main())
+"""
+
+
+class Kills(Base):
+    def is_old_or_new(self, old, new):
+        """After a kill: says which. Every file is one or the other; if not all are old, the state must say so."""
+        state = json.loads(read(self.path("local", STATE)))
+        for file, before in old.items():
+            self.assertIn(read(self.path("local", file)), (before, new[file]), file)
+        now = {f: read(self.path("local", f)) for f in old}
+        self.assertEqual(sorted(f for f in os.listdir(self.local) if f[0] != "."), sorted(old))
+        if "commit" in state:
+            return "amidst the renames"
+        if state == {"version": "000004"}:
+            self.assertEqual(now, new)
+            return "done"
+        self.assertEqual(state, {"version": "000001"})
+        self.assertEqual(now, old)
+        return "nothing changed"
+
+    def files(self, directory):
+        return {f: read(os.path.join(directory, f)) for f in sorted(os.listdir(directory)) if f[0] != "."}
+
+    def prepare(self, scale):
+        """Version 1 received in path("first"), and versions 2 to 4 published; returns its files and those of version 4."""
+        self.series(4, scale)
+        self.publish(1, base=False)
+        for n in range(2, 5):
+            self.publish(n)
+        self.receive("--version", 1)
+        shutil.copytree(self.local, self.path("first"))
+        self.receive()
+        self.is_at(4)
+        return self.files(self.path("first")), self.files(self.local)
+
+    def start_anew(self):
+        shutil.rmtree(self.local)
+        shutil.copytree(self.path("first"), self.local)
+
+    def popen(self, *args, **env):
+        return subprocess.Popen([sys.executable, "-c", KILLED, PROGRAM, *map(str, args)], env=dict(ENV, **env), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def resume(self, phase):
+        said = self.receive()
+        self.assertEqual("finished what a killed receive had begun" in said, phase == "amidst the renames", said)
+        self.is_at(4)
+
+    def test_receiver_at_random(self):
+        old, new = self.prepare(8)
+        rng, phases = random.Random(), {}
+        self.start_anew()
+        p = self.popen("receive", self.sync, self.local)
+        p.stdout.read(2)
+        start = time.time()
+        self.assertEqual((p.wait(), p.stdout.close(), p.stderr.close()), (0, None, None))
+        duration = time.time() - start
+        n = 1000 if LONG else 40
+        for i in range(n):
+            self.start_anew()
+            p = self.popen("receive", self.sync, self.local)
+            self.assertEqual(p.stdout.read(2), b"go")
+            time.sleep(rng.uniform(0, duration * 1.1))
+            p.send_signal(signal.SIGKILL)
+            p.communicate()
+            phase = self.is_old_or_new(old, new)
+            phases[phase] = phases.get(phase, 0) + 1
+            self.resume(phase)
+        print("%d receivers killed at random: %s" % (n, phases))
+
+    def test_receiver_at_each_step(self):
+        old, new = self.prepare(0.1)
+        phases = {}
+        for before in ({}, {"KILL_BEFORE": "1"}):
+            for at in range(1, 1000):
+                self.start_anew()
+                p = self.popen("receive", self.sync, self.local, KILL_AT=str(at), **before)
+                said = p.communicate()
+                if p.returncode == 0:
+                    self.is_at(4)
+                    break
+                self.assertEqual(p.returncode, -signal.SIGKILL, said)
+                phase = self.is_old_or_new(old, new)
+                phases[phase] = phases.get(phase, 0) + 1
+                self.resume(phase)
+            self.assertGreater(at, 15)
+        self.assertEqual(set(phases), {"nothing changed", "amidst the renames", "done"})
+        print("receivers killed at every step: %s" % phases)
+
+    def test_first_receive(self):
+        """A receiver that begins with nothing, where a full version in another layout takes the place of what was there."""
+        self.series(2, 0.1)
+        self.publish(1, base=False)
+        shutil.rmtree(self.path("2"))
+        write_checkpoint(self.path("2"), self.models[2], ONE_FILE)
+        self.publish(2, base=False)
+        for first in (False, True):
+            for at in range(1, 1000):
+                shutil.rmtree(self.local, ignore_errors=True)
+                if first:
+                    self.receive("--version", 1)
+                p = self.popen("receive", self.sync, self.local, KILL_AT=str(at))
+                said = p.communicate()
+                self.assertIn(p.returncode, (0, -signal.SIGKILL), said)
+                if p.returncode:
+                    self.receive()
+                self.is_at(2)
+                self.assertEqual([f for f in sorted(os.listdir(self.local)) if f[0] != "."], ["config.json", "model.safetensors"])
+                if p.returncode == 0:
+                    break
+            self.assertGreater(at, 10)
+
+    def test_killed_twice(self):
+        """Also what finishes a killed receive may be killed."""
+        old, new = self.prepare(0.1)
+        for first in range(1, 1000): # to the first rename
+            self.start_anew()
+            self.popen("receive", self.sync, self.local, KILL_AT=str(first)).communicate()
+            if self.is_old_or_new(old, new) == "amidst the renames":
+                break
+        shutil.copytree(self.local, self.path("torn"))
+        for at in range(1, 1000):
+            shutil.rmtree(self.local)
+            shutil.copytree(self.path("torn"), self.local)
+            p = self.popen("receive", self.sync, self.local, KILL_AT=str(at))
+            p.communicate()
+            if p.returncode == 0:
+                break
+            self.resume(self.is_old_or_new(old, new))
+        self.assertGreater(at, 3)
+
+    def test_publisher(self):
+        self.series(2, 0.1)
+        self.publish(1, base=False)
+        seen = set()
+        for at in range(1, 1000):
+            shutil.rmtree(self.vdir(2), ignore_errors=True)
+            p = self.popen("publish", "--version", 2, "--base", self.path("1"), "--checksum", CHECKSUM, self.path("2"), self.sync, KILL_AT=str(at))
+            p.communicate()
+            if p.returncode == 0:
+                break
+            there = os.path.isdir(self.vdir(2))
+            seen.add(there)
+            self.local = self.path("local%d" % at)
+            self.receive()
+            self.assertEqual(read_checkpoint(self.local), self.models[2 if there else 1])
+            if not there:
+                self.publish(2)
+                self.assertEqual(sorted(os.listdir(self.sync)), [".lock", "weight_v000001", "weight_v000002"])
+        self.assertEqual(seen, {True, False})
+
+
+class Series(Base):
+    def test_real(self):
+        """Real steps, with sizes beside xor + zstd -1 in the same layout."""
+        series = os.path.join(DATA, "series")
+        pairs = [("step-000050", "step-000051"), ("step-001000", "step-001001"), ("step-001700", "step-001701"), ("step-001950", "step-001951")]
+        if not os.path.isdir(series):
+            self.skipTest("LMC_DATA has no series")
+        for old, new in pairs:
+            for step in (old, new):
+                os.makedirs(self.path(step), exist_ok=True)
+                shutil.copy(os.path.join(series, step, "model.bf16.safetensors"), self.path(step, "model.safetensors"))
+            sizes = {}
+            for compression in ("zstd", "lmc") if zstandard else ("lmc",):
+                shutil.rmtree(self.sync, ignore_errors=True)
+                shutil.rmtree(self.local, ignore_errors=True)
+                self.call("publish", "--version", 1, "--base", self.path(old), "--compression", compression, self.path(new), self.sync)
+                self.receive("--base", self.path(old))
+                self.assertEqual(read_checkpoint(self.local), read_checkpoint(self.path(new)))
+                sizes[compression] = sum(os.path.getsize(os.path.join(self.vdir(1), f)) for f in os.listdir(self.vdir(1)))
+            self.assertLess(sizes["lmc"], sizes.get("zstd", sizes["lmc"] + 1))
+            print("%s to %s: %d bytes as %s" % (old, new, os.path.getsize(self.path(new, "model.safetensors")), sizes))
+
+
+def main():
+    names = [a for a in sys.argv[1:] if not a.startswith("-")]
+    if not os.access(LIBRARY, os.R_OK):
+        print("%s is missing: make build/liblmc.so" % LIBRARY)
+        print("0 passed, 1 failed")
+        return 1
+    tests = []
+    for suite in unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]):
+        tests += [t for t in suite if not names or any(n in t.id() for n in names)]
+    passed = failed = skipped = 0
+    for test in tests:
+        result = unittest.TestResult()
+        start = time.time()
+        test.run(result)
+        name = test.id().replace("__main__.", "")
+        problems = result.failures + result.errors
+        for _, text in problems:
+            print("FAILED  %s\n%s" % (name, text))
+        for _, reason in result.skipped:
+            print("SKIPPED %s: %s" % (name, reason))
+        failed += bool(problems)
+        skipped += bool(result.skipped)
+        passed += not problems and not result.skipped
+        if "-v" in sys.argv:
+            print("%-60s %6.2f s" % (name, time.time() - start))
+        sys.stdout.flush()
+    print("%d passed, %d failed%s" % (passed, failed, ", %d skipped" % skipped if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
