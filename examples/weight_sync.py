@@ -178,7 +178,7 @@ def import_package(name):
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise Refused("the Python package %s is missing: install it (Debian: python3-%s)" % (name, name))
+        raise Refused("the Python package %s is missing: python3 -m pip install %s" % (name, name))
 
 
 def find_checksum(algorithm):
@@ -297,7 +297,7 @@ def read_checkpoint(directory):
     if not tensors:
         raise Refused("%s: no tensors in *.safetensors" % directory)
     weight_map = (read_json(os.path.join(directory, INDEX)) or {}).get("weight_map") or tensors
-    if set(weight_map) != set(tensors):
+    if not isinstance(weight_map, dict) or set(weight_map) != set(tensors):
         raise Refused("%s: its index and its files do not have the same tensors: not all of it has arrived, or it is no checkpoint" % directory)
     return tensors
 
