@@ -382,8 +382,8 @@ def read_manifest(number, path, manifest):
         algorithms = {r["checksum_algorithm"] for r in manifest["tensors"]} or algorithms
         for r in manifest["tensors"]:
             file = r["payload_file"]
-            if os.path.basename(file) != file:
-                raise ValueError("%s is not a file's name" % ascii(file))
+            if os.path.basename(file) != file or not isinstance(r["name"], str):
+                raise ValueError("%s is not a file's name, or %s not a tensor's" % (ascii(file), ascii(r["name"])))
             if file not in shards:
                 shards[file] = {t.name: t for t in read_shard(os.path.join(path, file))[0]}
             payloads[r["name"]], checksums[r["name"]] = shards[file][r["payload_key"]], r["checksum"]
@@ -515,7 +515,6 @@ def publish_delta(args, pool, stage):
         print("weight_sync: note: version %d is not in %s: only receivers that have it can follow" % (base, args.sync_dir), file=sys.stderr)
     encoding = "prediction" if args.compression == "lmc" else "xor"
     codec, checksum = find_codec("publish", args.compression, encoding), find_checksum(args.checksum)
-    maps = {t.path: map_file(t.path) for t in [*new.values(), *old.values()]}
 
     def encode(t):
         now, before = get_bytes(maps[t.path], t), get_bytes(maps[old[t.name].path], old[t.name])
@@ -528,6 +527,7 @@ def publish_delta(args, pool, stage):
     shards = []
     for path in sorted({t.path for t in new.values()}):
         tensors = sorted(t for t in new.values() if t.path == path)
+        maps = {p: map_file(p) for p in {path, *(old[t.name].path for t in tensors)}}
         written = write_shard(os.path.join(stage, "shard%d" % len(shards)), filter(None, map_ordered(pool, args.threads, encode, tensors)))
         if written:
             shards.append(written)
@@ -574,8 +574,9 @@ def receive(args):
         else:
             have = read_number(state_path, state, "version") if state else None
         if os.path.isdir(stage):
+            if os.listdir(stage):
+                print("%s: a killed receive had changed nothing yet" % args.local_dir)
             shutil.rmtree(stage)
-            print("%s: a killed receive had changed nothing yet" % args.local_dir)
         if have is None and list_files(args.local_dir):
             raise Refused("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
         versions = find_versions(args.sync_dir)
@@ -678,6 +679,7 @@ def make_stage(args, stage, begin, full, links):
             elif begin != args.local_dir and file != CHECKSUMS_FILE:
                 copy_file(path, made)
     sync(stage)
+    sync(os.path.dirname(stage)) # before the state says that it is there
 
 
 def make_file(path, size):

@@ -692,6 +692,7 @@ class Incumbents(Base):
                                             ((), {"base_version": 2}, 3, "cannot build on"), ((), {"tensors": 5}, 3, "manifest"),
                                             (("tensors", 0), {"payload_key": "none"}, 3, "none"),
                                             (("tensors", 0), {"payload_file": "../x"}, 3, "file's name"),
+                                            (("tensors", 0), {"name": 7}, 3, "not a tensor's"),
                                             (("tensors", 0), {"checksum": "00"}, 3, "wrong checksum"),
                                             (("tensors", 0), {"checksum_algorithm": "sha256"}, 1, "several checksum")):
             self.edit(file, *keys, **values)
