@@ -22,7 +22,7 @@ What is written is what slime publishes and SGLang's /pull_weights reads:
 
 With --compression zstd it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads both,
 and "overwrite", and refuses any other. A version without delta_encoding is full: a plain checkpoint; ours have one file more than NEW_DIR,
-weight_sync.json, with checksums of all tensors, which receive checks where it is. Version 0 is the engine's own model, never published.
+weight_sync.json, with checksums of all tensors and headers, which receive checks where it is. Version 0 is the engine's own model, never published.
 SkyRL has the same payloads under another name and index, v00000002/manifest.json: --layout skyrl; receive reads that, too.
 
 publish writes into a hidden directory, payloads first and index last, syncs it, and renames it when it is finished. It refuses an OLD_DIR
@@ -32,7 +32,7 @@ receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, an
 ones, for all versions up to the target at once, and checks every tensor of every version; only when all of that has been synced, it renames
 them one after another. Whatever it refuses has changed nothing. Killed before the renames, nothing has changed; killed amidst, each file is
 old or new, state.json says so ("commit"), and the next receive finishes it. Until then the files must not be loaded: an exit code of 0 says
-that they may. It needs room for the new files beside the old, memory for the payloads being worked on (one tensor a thread), and 16 MB a thread.
+that they may. It needs room for the new files beside the old, memory for the payloads being worked on (one tensor a thread), and 22 MB a thread.
 
 Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or not the one that is wanted.
 
@@ -312,8 +312,9 @@ def get_bytes(mapped, tensor):
 
 # ---- published versions ----
 
-# payloads: name -> Tensor, of the packed bytes; checksums: name -> hexadecimal digits, of the new ones; codec, base: None if full
-Version = collections.namedtuple("Version", "number path base codec checksum payloads checksums")
+# payloads: name -> Tensor, of the packed bytes; checksums: name -> hexadecimal digits, of the new ones
+# if full: codec and base are None, there are no payloads, and headers: file -> digits, of what is before its tensors
+Version = collections.namedtuple("Version", "number path base codec checksum payloads checksums headers", defaults=[None])
 
 LAYOUTS = {"slime": ("weight_v%06d", r"weight_v(\d{6,})", INDEX), "skyrl": ("v%08d", r"v(\d{8,})", MANIFEST)}
 
@@ -349,10 +350,11 @@ def read_version(number, path):
     if "delta_encoding" not in meta:
         where = os.path.join(path, CHECKSUMS_FILE)
         stored = read_json(where)
-        checksum, checksums = (find_checksum(stored.get("checksum_format")), stored.get("checksums")) if stored is not None else (None, {})
-        if not isinstance(checksums, dict):
-            raise Corrupt("%s: checksums is no object" % where)
-        return Version(number, path, None, None, checksum, {}, checksums)
+        if stored is None:
+            return Version(number, path, None, None, None, {}, {}, {})
+        if not isinstance(stored.get("checksums"), dict) or not isinstance(stored.get("headers"), dict):
+            raise Corrupt("%s: no objects checksums and headers" % where)
+        return Version(number, path, None, None, find_checksum(stored.get("checksum_format")), {}, stored["checksums"], stored["headers"])
     codec = find_codec(where, meta.get("compression_format"), meta["delta_encoding"])
     payloads, checksums, weight_map = {}, {}, index.get("weight_map")
     try:
@@ -494,8 +496,10 @@ def publish_full(args, pool, stage):
         raise Refused("%s holds a published delta, not a checkpoint" % args.new_dir)
     maps, checksum = {t.path: map_file(t.path) for t in tensors.values()}, find_checksum(args.checksum)
     digests = pool.map(lambda t: checksum(get_bytes(maps[t.path], t)), tensors.values())
+    firsts = {t.path: t.offset for t in reversed(tensors.values())}
     write_json(os.path.join(stage, CHECKSUMS_FILE),
-               {"version": "%06d" % args.version, "checksum_format": args.checksum, "checksums": dict(zip(tensors, digests))})
+               {"version": "%06d" % args.version, "checksum_format": args.checksum, "checksums": dict(zip(tensors, digests)),
+                "headers": {os.path.basename(p): checksum(maps[p][:first]) for p, first in firsts.items()}})
     return "full, %d tensors, %d bytes" % (len(tensors), size)
 
 
@@ -671,6 +675,8 @@ def make_stage(args, stage, begin, full, links):
                 source = map_file(path)
                 out = make_file(made, source.size)
                 first, last = mine[0].offset, mine[-1].offset + mine[-1].size
+                if full and full.checksums and full.checksum(source[:first]) != full.headers.get(file):
+                    raise Corrupt("%s: its header has another checksum" % path)
                 out[:first], out[last:] = source[:first], source[last:]
                 list(pool.map(lambda t: make_tensor(t, get_bytes(source, t), get_bytes(out, t)), mine))
                 out.flush()

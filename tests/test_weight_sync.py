@@ -253,7 +253,9 @@ class Layout(Base):
         for file in os.listdir(self.path("1")):
             self.assertEqual(read(self.path("1", file)), read(os.path.join(self.vdir(1), file)))
         more = json.loads(read(os.path.join(self.vdir(1), "weight_sync.json")))
-        self.assertEqual(more, {"version": "000001", "checksum_format": CHECKSUM, "checksums": {n: digest(t[2]) for n, t in self.models[1].items()}})
+        heads = {f: read(self.path("1", f)) for f in FILES}
+        self.assertEqual(more, {"version": "000001", "checksum_format": CHECKSUM, "checksums": {n: digest(t[2]) for n, t in self.models[1].items()},
+                                "headers": {f: digest(d[:8 + int.from_bytes(d[:8], "little")]) for f, d in heads.items()}})
 
     def test_unusual_names(self):
         """A checkpoint of one file of any name gets an index: by that, receivers know a full version."""
@@ -486,6 +488,8 @@ class Refusals(Base):
         self.refused(3, "version 1, tensor 'frozen': wrong checksum")
         write(file, data[:-1])
         self.refused(3, "1 bytes are missing at its end")
+        write(file, data.replace(b"BF16", b"F16 ", 1))
+        self.refused(3, "its header has another checksum")
         os.unlink(file)
         self.refused(1, "its index and its files do not have the same tensors")
         index = os.path.join(self.vdir(1), INDEX)
@@ -538,6 +542,52 @@ class Refusals(Base):
         print("bit flips, exit codes: %s" % codes)
         self.receive()
         self.is_at(4)
+
+    def test_mutations(self):
+        """Indices and headers with parts exchanged: what is received is a version that was published, or nothing."""
+        rng, codes = random.Random(11), {}
+
+        def mutate(value):
+            if isinstance(value, dict) and value and rng.random() < 0.9:
+                key = rng.choice(sorted(value))
+                way = rng.random()
+                if way < 0.15:
+                    return {k: v for k, v in value.items() if k != key}
+                return dict(value, **{rng.choice(["norm", "x"]): value[key]} if way < 0.25 else {key: mutate(value[key])})
+            if isinstance(value, list) and value and rng.random() < 0.8:
+                at = rng.randrange(len(value))
+                return value[:at] + [mutate(value[at])] + value[at + 1:]
+            return rng.choice([None, 0, -1, 7, 1e999, 10**30, "", "x", "../x", [], {}, ["a"], {"a": 1}, True, "000004", "\ud800", 3.5])
+
+        if xxhash:
+            self.publish(4, "--layout", "skyrl") # takes no place of the other, as that is found first
+            shutil.rmtree(self.vdir(4))
+        files = sorted(f for f in content(self.sync) if f.endswith((".json", ".safetensors")) and not f.endswith("config.json"))
+        second = self.path("second")
+        shutil.copytree(self.local, second)
+        for i in range(3000 if LONG else 150):
+            file, self.local = rng.choice(files), self.path("third")
+            shutil.rmtree(self.local, ignore_errors=True)
+            if rng.random() < 0.7:
+                shutil.copytree(second, self.local)
+            data = read(file)
+            n = int.from_bytes(data[:8], "little")
+            before = content(self.local)
+            if file.endswith(".json"):
+                write(file, mutate(json.loads(data)))
+            else:
+                text = json.dumps(mutate(json.loads(data[8:8 + n]))).encode()
+                text += b" " * (-len(text) % 8)
+                write(file, len(text).to_bytes(8, "little") + text + data[8 + n:])
+            code, said = self.call_any("receive", self.sync, self.local)
+            codes[code] = codes.get(code, 0) + 1
+            self.assertIn(code, (0, 1, 3, 4), said)
+            if code:
+                self.assertEqual(content(self.local), before)
+            else:
+                self.assertIn(read_checkpoint(self.local), self.models)
+            write(file, data)
+        print("mutations, exit codes: %s" % codes)
 
     def test_local(self):
         os.unlink(self.path("local", STATE))
