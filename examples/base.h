@@ -27,6 +27,7 @@ struct base {
     int is_visited;        /* its own base is being looked for */
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;       /* for the library, when ready */
+    struct base *below;    /* then: of a delta, its own base */
     struct archive archive;
     lmc_base by_reader;    /* of an archive: what source asks */
     struct base_file *files; /* otherwise */
@@ -285,8 +286,8 @@ static struct base *find_base(const uint8_t *wanted, const struct options *o, in
 
 static int prepare_base(struct base *b, const struct options *o);
 
-/* What an open delta is to be read with; *base: NULL if it is none. */
-static int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
+/* The base of an open delta, ready; *base: NULL if it is none. */
+static int find_link(struct archive *a, struct base **base, const struct options *o)
 {
     struct base *b;
     int code;
@@ -308,9 +309,18 @@ static int find_base_of_archive(struct archive *a, const lmc_base **base, const 
     if (code == CODE_OK)
         code = prepare_base(b, o);
     if (code == CODE_OK) {
-        *base = &b->source;
+        *base = b;
         a->lender = b->is_archive ? b->archive.reader : NULL;
     }
+    return code;
+}
+
+/* What an open delta is to be read with; *base: NULL if it is none. */
+static int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
+{
+    struct base *b;
+    int code = find_link(a, &b, o);
+    *base = b ? &b->source : NULL;
     return code;
 }
 
@@ -320,13 +330,14 @@ static int prepare_base(struct base *b, const struct options *o)
     if (code != CODE_OK || b->is_ready)
         return code;
     if (b->is_archive) {
-        const lmc_base *own;
+        struct base *own;
         if (b->is_visited)
             return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
         b->is_visited = 1;
-        code = find_base_of_archive(&b->archive, &own, o);
+        code = find_link(&b->archive, &own, o);
         if (code == CODE_OK && own)
-            code = read_archive_index(&b->archive, own);
+            code = read_archive_index(&b->archive, &own->source);
+        b->below = own;
         b->is_visited = 0;
         b->by_reader = lmc_make_reader_base(b->archive.reader);
         b->source.n_files = lmc_count_files(b->archive.reader);
@@ -356,11 +367,11 @@ static char *name_base(const struct base *b)
 }
 
 /* What a new snapshot is coded against; NULL: nothing. */
-static int choose_base(const lmc_base **base, const struct options *o)
+static int choose_base(const struct base **base, const struct options *o)
 {
     int code = o->bases->n ? prepare_base(&o->bases->list[0], o) : CODE_OK;
     o->bases->code = CODE_OK;
-    *base = o->bases->n && code == CODE_OK ? &o->bases->list[0].source : NULL;
+    *base = o->bases->n && code == CODE_OK ? &o->bases->list[0] : NULL;
     return code;
 }
 

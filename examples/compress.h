@@ -77,17 +77,17 @@ static int add_source(struct source *s, const struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
 }
 
-/* base: NULL or what the snapshot is coded against, the first of the bases */
-static int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, const lmc_base *base, const struct options *o)
+/* base: NULL or what the snapshot is coded against */
+static int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, const struct base *base, const struct options *o)
 {
     lmc_writer_options options;
     lmc_sink sink;
     enum lmc_status status;
-    char *name = base ? name_base(o->bases->list) : NULL;
+    char *name = base ? name_base(base) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
     options.level = o->level;
-    options.base = base;
+    options.base = base ? &base->source : NULL;
     options.read_back = m->twins ? read_member : NULL;
     options.read_back_user = m;
     sink.write = write_output;
@@ -289,6 +289,16 @@ static int check_members(const struct members *m)
     return CODE_OK;
 }
 
+/* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do not tell. */
+static int check_identity(const struct archive *a, const lmc_writer *writer)
+{
+    uint8_t read[LMC_IDENTITY_SIZE], written[LMC_IDENTITY_SIZE];
+    lmc_get_identity(a->reader, read);
+    if (lmc_get_writer_identity(writer, written) == LMC_OK && memcmp(read, written, sizeof read) == 0)
+        return CODE_OK;
+    return fail_status(a->name, LMC_ERR_CORRUPT);
+}
+
 /* Ends the snapshot and gives the output its name. The output is open on entry and closed on return. */
 static int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes,
                              const struct members *m, const struct options *o)
@@ -301,6 +311,8 @@ static int complete_snapshot(int code, lmc_writer *writer, struct output *out, c
         enum lmc_status status = lmc_finish_writer(writer);
         if (status != LMC_OK)
             code = fail_writer(status, out, output_name(out));
+        else if (m->archive)
+            code = check_identity(m->archive, writer);
     }
     lmc_free_writer(writer);
     if (code != CODE_OK) {
@@ -316,7 +328,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     struct attributes attributes;
     struct members m;
     lmc_writer *writer = NULL;
-    const lmc_base *base;
+    const struct base *base;
     double start = now();
     int code = choose_base(&base, o);
     if (code != CODE_OK)
@@ -435,7 +447,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     struct attributes attributes;
     struct stat st;
     lmc_writer *writer = NULL;
-    const lmc_base *base;
+    const struct base *base;
     uint64_t total = 0;
     double start = now();
     int code = choose_base(&base, o);

@@ -8,6 +8,7 @@
  *   files.h       outputs, trees              compress.h    files and directories to snapshots
  *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
  *                                             inspect.h     lists, single tensors; diff.h
+ *                                             recode.h      fold and rebase; verify.h
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -25,6 +26,7 @@
 
 #include "diff.h"
 #include "help.h"
+#include "recode.h"
 
 #define MAX_THREADS 1024
 
@@ -41,7 +43,7 @@ struct arguments {
     int argc, at, n_files;
     char **argv;
     int only_files; /* after "--" */
-    const char *word; /* "cat" or "diff", if that came first; NULL */
+    const char *word; /* "cat" or another verb, if that came first; NULL */
     int done;       /* help or version was printed */
 };
 
@@ -173,6 +175,10 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         return set_base(o, take_long_value(a, word, "base"));
     if (is_long(word, "patch-from"))
         return set_base(o, take_long_value(a, word, "patch-from"));
+    if (is_long(word, "onto")) {
+        o->onto = take_long_value(a, word, "onto");
+        return o->onto && *o->onto && !is_dash(o->onto) ? CODE_OK : fail_usage("--onto wants the name of a file or directory, or 'none'%s", "");
+    }
     if (is_long(word, "file")) {
         o->file = take_long_value(a, word, "file");
         return o->file ? CODE_OK : fail_usage("--file wants the path of a file in the snapshot%s", "");
@@ -224,12 +230,18 @@ static int parse_arguments(struct options *o, struct arguments *a)
 /* Combinations that make no sense, or that would lose something. */
 static int check_options(const struct options *o, const struct arguments *a)
 {
-    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE;
-    if (a->word && o->verb != VERB_CAT && o->verb != VERB_DIFF)
+    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE, recodes = o->verb == VERB_FOLD || o->verb == VERB_REBASE;
+    if (a->word && o->verb < VERB_CAT)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
     if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
         return fail_usage("-o, -c and -r are not for 'lmc diff'%s", "");
-    if (o->output && a->n_files > 1 && o->verb != VERB_CAT)
+    if (recodes && o->recursive)
+        return fail_usage("-r is not for 'lmc %s'", a->word);
+    if (recodes && !o->output && !o->to_stdout)
+        return fail_usage("'lmc %s' wants -o with the name of the output, or -c", a->word);
+    if (o->onto && o->verb != VERB_REBASE)
+        return fail_usage("--onto is for 'lmc rebase'%s", "");
+    if (o->output && a->n_files > 1 && o->verb != VERB_CAT && o->verb != VERB_FOLD)
         return fail_usage("-o takes one output, and there are several inputs%s", "");
     if (o->output && o->recursive)
         return fail_usage("-o and -r exclude each other%s", "");
@@ -239,9 +251,9 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
     if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && o->bases->n == 0)
         return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
-    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF)
+    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && !recodes)
         return fail_usage("--max is for compressing%s", "");
-    if (o->no_twins && o->verb != VERB_COMPRESS)
+    if (o->no_twins && o->verb != VERB_COMPRESS && !recodes)
         return fail_usage("--no-twins is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
@@ -270,9 +282,8 @@ static int process_file(const char *path, int is_named, const struct options *o)
     case VERB_RESTORE: return restore_file(path, o);
     case VERB_TEST: return test_file(path, o);
     case VERB_LIST: return list_file(path, o);
-    case VERB_COMPRESS: case VERB_CAT: case VERB_DIFF: break;
+    default: return compress_file(path, is_named, o);
     }
-    return compress_file(path, is_named, o);
 }
 
 /* Each file below path on its own; when compressing, those that are not compressed yet, else the others. */
@@ -303,6 +314,12 @@ static int process_path(const char *path, const struct options *o)
     return process_file(path, 1, o);
 }
 
+/* -o, if that is a file; NULL: standard output. */
+static const char *name_output(const struct options *o)
+{
+    return o->output && !is_dash(o->output) ? o->output : NULL;
+}
+
 static int process_all(const struct options *o, const struct arguments *a)
 {
     int code = CODE_OK;
@@ -315,6 +332,16 @@ static int process_all(const struct options *o, const struct arguments *a)
         if (a->n_files != 2)
             return fail_usage("usage: lmc diff FROM TO%s", "");
         return diff_snapshots(a->argv[0], a->argv[1], o);
+    }
+    if (o->verb == VERB_FOLD) {
+        if (a->n_files == 0 || o->bases->n == 0)
+            return fail_usage("usage: lmc fold --base BASE [--base LINK]... DELTA... -o OUT%s", "");
+        return fold_deltas(a->argv, (size_t)a->n_files, name_output(o), o);
+    }
+    if (o->verb == VERB_REBASE) {
+        if (a->n_files != 1 || !o->onto)
+            return fail_usage("usage: lmc rebase [--base LINK]... --onto NEW|none FILE.lmc -o OUT%s", "");
+        return rebase_snapshot(a->argv[0], name_output(o), o);
     }
     if (a->n_files == 0)
         return process_path("-", o);
@@ -345,6 +372,8 @@ static unsigned count_threads(const struct options *o)
 /* What the name of the program and its first argument say. */
 static void set_defaults(struct options *o, struct arguments *a)
 {
+    static const struct { const char *name; enum verb verb; } words[] = {
+        {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY}};
     const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
     memset(o, 0, sizeof *o);
     o->progress = -1;
@@ -356,11 +385,12 @@ static void set_defaults(struct options *o, struct arguments *a)
         o->verb = VERB_RESTORE;
         o->to_stdout = 1;
     }
-    if (a->argc > 1 && (strcmp(a->argv[1], "cat") == 0 || strcmp(a->argv[1], "diff") == 0)) {
-        a->word = a->argv[1];
-        o->verb = *a->word == 'c' ? VERB_CAT : VERB_DIFF;
-        a->at = 2;
-    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (a->argc > 1 && strcmp(a->argv[1], words[i].name) == 0) {
+            a->word = a->argv[1];
+            o->verb = words[i].verb;
+            a->at = 2;
+        }
 }
 
 /* Results that went to standard output through stdio or directly: an error may show up only now. */

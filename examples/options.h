@@ -6,7 +6,7 @@
 
 #include "threads.h"
 
-enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF };
+enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY };
 
 /* The arguments of --base, see base.h. */
 struct bases {
@@ -24,6 +24,7 @@ struct options {
     enum lmc_level level;     /* --max */
     const char *file;         /* --file; NULL */
     struct bases *bases;      /* --base; may be none */
+    const char *onto;         /* --onto; NULL */
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */
     struct pool pool;

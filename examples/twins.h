@@ -9,11 +9,12 @@
 
 #include "base.h"
 
-/* What a snapshot is made of, in the order in which it is stored. */
+/* What a snapshot is made of, in the order in which it is stored: files, or those of another snapshot. */
 struct member {
     const char *path; /* in the snapshot; belongs to somebody else */
-    char *full;
+    char *full;       /* of a file; to open it, and when it was looked at */
     struct stat st;
+    size_t number;    /* of a file of the archive */
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
 };
@@ -23,8 +24,16 @@ struct members {
     size_t n;
     lmc_twin *twins; /* storage; NULL: there are none */
     struct opened opened;
+    struct archive *archive;   /* NULL: the members are files */
+    unsigned char *window;     /* of one of its files: bytes from window_at */
+    size_t window_number, window_size;
+    uint64_t window_at;
     int code;        /* what reading has reported */
 };
+
+/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the other: what lies behind is read,
+ * too, for a block is decoded for each read, through all links of a chain. */
+#define MEMBER_WINDOW ((size_t)2 << 20)
 
 static void free_members(struct members *m)
 {
@@ -34,14 +43,44 @@ static void free_members(struct members *m)
     }
     free(m->list);
     free(m->twins);
+    free(m->window);
     close_opened(&m->opened);
+}
+
+static int read_archived(struct members *m, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    lmc_reader *reader = m->archive->reader;
+    enum lmc_status status = LMC_OK;
+    if (size >= MEMBER_WINDOW) {
+        status = lmc_read_file(reader, number, offset, dst, size);
+        return status == LMC_OK ? CODE_OK : fail_archive(m->archive, status);
+    }
+    if (m->window_number != number || offset < m->window_at || offset + size > m->window_at + m->window_size) {
+        uint64_t left = lmc_get_file(reader, number)->size - offset;
+        if (!m->window)
+            m->window = (unsigned char *)resize(NULL, MEMBER_WINDOW, 1);
+        m->window_number = number;
+        m->window_at = offset;
+        m->window_size = left < MEMBER_WINDOW ? (size_t)left : MEMBER_WINDOW;
+        status = lmc_read_file(reader, number, offset, m->window, m->window_size);
+    }
+    if (status != LMC_OK) {
+        m->window_size = 0;
+        return fail_archive(m->archive, status);
+    }
+    memcpy(dst, m->window + (size_t)(offset - m->window_at), size);
+    return CODE_OK;
 }
 
 /* As lmc_writer_options asks; user: the members. */
 static enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;
-    m->code = read_opened(&m->opened, m->list[number].full, &m->list[number].st, offset, dst, size);
+    const struct member *member = &m->list[number];
+    if (m->archive)
+        m->code = read_archived(m, member->number, offset, dst, size);
+    else
+        m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
     return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
@@ -188,13 +227,26 @@ static void drop_lonely(struct candidates *c)
     c->n = n;
 }
 
-/* First by size alone, then by one read of each, then by many. */
+/* By the places of their tensors. */
+static int compare_places(const void *a, const void *b)
+{
+    const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
+    if (x->member != y->member)
+        return x->member < y->member ? -1 : 1;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return (int)x->conversion - (int)y->conversion;
+}
+
+/* First by size alone, then by one read of each, then by many; read from front to back. */
 static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
     drop_lonely(c);
     for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
         size_t n = 0;
+        if (c->n)
+            qsort(c->list, c->n, sizeof *c->list, compare_places);
         for (size_t i = 0; i < c->n; i++) {
             int is_constant, code = sample_candidate(m, &c->list[i], is_scattered, &is_constant);
             if (code != CODE_OK)

@@ -1,0 +1,279 @@
+/* recode.h - a snapshot against another base: fold and rebase
+ * SPDX-License-Identifier: MIT
+ *
+ * The snapshot is read through its chain, window by window, and written again: at no time does it exist as a whole. Files keep
+ * their order (but see find_twins), paths, attributes and tensors, so it has the same identity, and restores the same bytes.
+ */
+#ifndef LMC_RECODE_H
+#define LMC_RECODE_H
+
+#include "inspect.h"
+
+/* Bytes that are decoded at once, each block once for large tensors: these are runs of their own, and whole windows of them
+ * whole blocks. */
+#define RECODE_WINDOW ((size_t)16 << 20)
+
+/* What is read next: up to the last tensor that begins within a window. */
+static size_t choose_window(const lmc_file *f, uint64_t at)
+{
+    uint64_t end = f->size;
+    if (f->size - at <= RECODE_WINDOW)
+        return (size_t)(f->size - at);
+    end = at + RECODE_WINDOW;
+    for (size_t i = f->n_tensors; i-- > 0;)
+        if (f->tensors[i].offset <= at + RECODE_WINDOW) {
+            if (f->tensors[i].offset > at)
+                end = f->tensors[i].offset;
+            break;
+        }
+    return (size_t)(end - at);
+}
+
+static int recode_member(struct members *m, size_t number, unsigned char *window, lmc_writer *writer, const struct output *out,
+                         const struct options *o)
+{
+    struct archive *a = m->archive;
+    const struct member *member = &m->list[number];
+    lmc_file file = *lmc_get_file(a->reader, member->number);
+    enum lmc_status status;
+    uint32_t crc = 0;
+    file.tensors = member->tensors;
+    status = lmc_begin_file(writer, &file, LMC_AUTO);
+    for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
+        size_t size = choose_window(&file, at);
+        status = lmc_read_file(a->reader, member->number, at, window, size);
+        if (status != LMC_OK)
+            return fail_archive(a, status);
+        crc = lmc_crc32c(crc, window, size);
+        status = lmc_write_bytes(writer, window, size);
+        at += size;
+        progress_add(size);
+    }
+    if (status == LMC_OK && crc != file.crc)
+        return fail_status(a->name, LMC_ERR_CORRUPT);
+    if (status == LMC_OK)
+        status = lmc_end_file(writer);
+    if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
+        return worse(o->bases->code, m->code);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
+}
+
+static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const struct output *out)
+{
+    const char *key;
+    const void *value;
+    size_t size;
+    enum lmc_status status = LMC_OK;
+    for (size_t i = 0; status == LMC_OK && lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
+        if (strcmp(key, BASE_KEY) != 0)
+            status = lmc_add_metadata(writer, key, value, size);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
+}
+
+/* The open snapshot to the open output; this is closed on return. */
+static int recode_archive(struct archive *a, const struct base *base, struct output *out, const struct options *o)
+{
+    struct attributes attributes = attributes_of_stat(&a->st);
+    struct members m;
+    lmc_writer *writer = NULL;
+    unsigned char *window;
+    uint64_t total = 0;
+    double start = now();
+    char *name = copy_string(output_name(out), strlen(output_name(out)));
+    int code = CODE_OK;
+    memset(&m, 0, sizeof m);
+    m.archive = a;
+    m.n = lmc_count_files(a->reader);
+    m.list = (struct member *)resize(NULL, m.n, sizeof *m.list);
+    memset(m.list, 0, m.n * sizeof *m.list);
+    for (size_t i = 0; i < m.n; i++) {
+        const lmc_file *f = lmc_get_file(a->reader, i);
+        m.list[i].path = f->path;
+        m.list[i].number = i;
+        m.list[i].n_tensors = f->n_tensors;
+        m.list[i].tensors = copy_tensors(f->tensors, f->n_tensors);
+        total += f->size;
+    }
+    progress_start(a->name, total);
+    if (out->temporary && !o->no_twins)
+        code = find_twins(&m);
+    if (code == CODE_OK)
+        code = open_snapshot(&writer, out, &m, base, o);
+    if (code == CODE_OK)
+        code = copy_all_metadata(a, writer, out);
+    window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
+    for (size_t i = 0; i < m.n && code == CODE_OK; i++)
+        code = recode_member(&m, i, window, writer, out, o);
+    free(window);
+    code = complete_snapshot(code, writer, out, &attributes, &m, o);
+    progress_clear();
+    if (code == CODE_OK)
+        say_sizes(o, name, total, out->outlet.size, total, start);
+    free(name);
+    free_members(&m);
+    return code;
+}
+
+/* NULL: no base is called so. */
+static struct base *find_base_named(const char *name, const struct options *o)
+{
+    for (size_t i = 0; i < o->bases->n; i++)
+        if (strcmp(o->bases->list[i].name, name) == 0)
+            return &o->bases->list[i];
+    return NULL;
+}
+
+/* What the open snapshot, with an index, is to be coded against. It must not need the snapshot itself: once the old one is
+ * gone, neither could be restored. */
+static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
+{
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    int code = prepare_base(onto, o);
+    lmc_get_identity(a->reader, identity);
+    for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
+        if (memcmp(b->identity, identity, sizeof identity) == 0 && b != onto)
+            code = fail(CODE_BASE, onto->name, "is a delta that needs %s, which cannot be coded against it; choose a base that does not",
+                        a->name);
+        else if (memcmp(b->identity, identity, sizeof identity) == 0)
+            code = fail(CODE_BASE, onto->name, "has the same content as %s, of which a delta against it would keep nothing; choose "
+                                               "another base", a->name);
+    return code;
+}
+
+/* Writes the snapshot at path tip, of whatever chain, against the base called onto (NULL: none) to output (NULL: standard output).
+ * The bases hold all that the chain needs, and onto. */
+static int recode_snapshot(const char *tip, const char *onto, const char *output, const struct options *o)
+{
+    struct archive a;
+    struct output out;
+    struct base *base = onto ? find_base_named(onto, o) : NULL;
+    const lmc_base *own;
+    int code = open_archive_file(&a, tip, o);
+    if (code == CODE_OK && output)
+        code = check_output(output, &a.st, o->force);
+    if (code == CODE_OK)
+        code = protect_bases(NULL, output, 0, o);
+    if (code == CODE_OK)
+        code = find_base_of_archive(&a, &own, o);
+    if (code == CODE_OK)
+        code = read_archive_index(&a, own);
+    if (code == CODE_OK && base)
+        code = prepare_onto(base, &a, o);
+    if (code == CODE_OK)
+        code = open_output(&out, output, &a.st, o->force);
+    if (code == CODE_OK)
+        code = recode_archive(&a, base, &out, o);
+    close_archive(&a);
+    return code;
+}
+
+/* -- fold -- */
+
+static int holds_base(const struct base *list, size_t n, const struct base *b)
+{
+    struct stat st, other;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].name, b->name) == 0 || (stat(list[i].name, &st) == 0 && stat(b->name, &other) == 0 && same_file(&st, &other)))
+            return 1;
+    return 0;
+}
+
+static int is_needed(const struct base *b, const struct base *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(list[i].archive.wanted, b->identity, LMC_IDENTITY_SIZE) == 0)
+            return 1;
+    return 0;
+}
+
+static int open_deltas(struct base *deltas, size_t n, const struct options *o)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct stat st;
+        int code = stat(deltas[i].name, &st) == 0 ? open_base(&deltas[i], o) : fail_errno(deltas[i].name, errno, "cannot open it");
+        if (code == CODE_OK && !deltas[i].is_archive)
+            code = fail(CODE_USAGE, deltas[i].name, "is no " SUFFIX " file, and 'lmc fold' takes deltas");
+        if (code == CODE_OK)
+            code = identify_base(&deltas[i], o);
+        if (code == CODE_OK && deltas[i].archive.chain_depth == 0)
+            code = fail(CODE_USAGE, deltas[i].name, "is no delta but a whole snapshot; if the others are made against it, name it with --base");
+        for (size_t k = 0; k < i && code == CODE_OK; k++)
+            if (memcmp(deltas[i].identity, deltas[k].identity, LMC_IDENTITY_SIZE) == 0)
+                code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them", deltas[k].name);
+        if (code != CODE_OK)
+            return code;
+    }
+    return CODE_OK;
+}
+
+/* The delta that no other one is made against; of several, the one of the longest chain, and the others belong to none. */
+static int find_tip(struct base *deltas, size_t n, struct base **tip)
+{
+    *tip = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!is_needed(&deltas[i], deltas, n) && (!*tip || deltas[i].archive.chain_depth > (*tip)->archive.chain_depth))
+            *tip = &deltas[i];
+    return *tip ? CODE_OK : fail(CODE_BASE, deltas->name, "is a delta that needs itself: the deltas form a loop");
+}
+
+/* That all deltas are links of the chain of the tip, and that its end is given. */
+static int check_chain(struct base *deltas, size_t n, const struct base *tip, const struct options *o)
+{
+    struct base *last = NULL, *next = (struct base *)tip;
+    unsigned char *is_link = (unsigned char *)resize(NULL, n, 1);
+    int code = CODE_OK;
+    memset(is_link, 0, n);
+    while (next && !is_link[next - deltas]) {
+        is_link[next - deltas] = 1;
+        last = next;
+        next = NULL;
+        for (size_t i = 0; i < n && !next; i++)
+            if (memcmp(deltas[i].identity, last->archive.wanted, LMC_IDENTITY_SIZE) == 0)
+                next = &deltas[i];
+    }
+    if (next)
+        code = fail(CODE_BASE, next->name, "is a delta that needs itself: the deltas form a loop");
+    else if (!find_base(last->archive.wanted, o, &code) && code == CODE_OK) {
+        char *made_with = copy_metadata(&last->archive, BASE_KEY);
+        code = fail_base(last->name, last->archive.wanted, made_with, o);
+        free(made_with);
+    }
+    for (size_t i = 0; i < n && code == CODE_OK; i++)
+        if (!is_link[i])
+            code = fail(CODE_USAGE, deltas[i].name, "is no link of the chain that ends in %s; leave it out", tip->name);
+    free(is_link);
+    return code;
+}
+
+/* One delta out of those at paths, in whatever order, against the first base that is none of them. */
+static int fold_deltas(char **paths, size_t n, const char *output, const struct options *o)
+{
+    size_t n_bases = o->bases->n, first = 0;
+    struct base *deltas, *tip;
+    int code;
+    for (size_t i = 0; i < n; i++)
+        add_base(o->bases, paths[i]);
+    deltas = o->bases->list + n_bases;
+    while (first < n_bases && holds_base(deltas, n, &o->bases->list[first]))
+        first++;
+    code = open_deltas(deltas, n, o);
+    if (code == CODE_OK && first == n_bases)
+        code = fail(CODE_USAGE, NULL, "'lmc fold' wants with --base what the first of the deltas is made against");
+    if (code == CODE_OK)
+        code = find_tip(deltas, n, &tip);
+    if (code == CODE_OK)
+        code = check_chain(deltas, n, tip, o);
+    return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, output, o) : code;
+}
+
+/* -- rebase -- */
+
+static int rebase_snapshot(const char *path, const char *output, const struct options *o)
+{
+    const char *onto = strcmp(o->onto, "none") == 0 ? NULL : o->onto;
+    if (onto && !find_base_named(onto, o))
+        add_base(o->bases, onto);
+    return recode_snapshot(path, onto, output, o);
+}
+
+#endif
