@@ -123,20 +123,15 @@ static struct base *find_base_named(const char *name, const struct options *o)
     return NULL;
 }
 
-/* What the open snapshot, with an index, is to be coded against. It must not need the snapshot itself: once the old one is
- * gone, neither could be restored. */
+/* What the open snapshot is to be coded against. It must not need the snapshot's own file: once that has given way to the new one,
+ * neither could be restored. */
 static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
 {
-    uint8_t identity[LMC_IDENTITY_SIZE];
     int code = prepare_base(onto, o);
-    lmc_get_identity(a->reader, identity);
     for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
-        if (memcmp(b->identity, identity, sizeof identity) == 0 && b != onto)
-            code = fail(CODE_BASE, onto->name, "is a delta that needs %s, which cannot be coded against it; choose a base that does not",
+        if (b->is_archive && same_file(&b->archive.st, &a->st))
+            code = fail(CODE_BASE, onto->name, "%s %s, which cannot be coded against it; choose another base", b == onto ? "is" : "is a delta that needs",
                         a->name);
-        else if (memcmp(b->identity, identity, sizeof identity) == 0)
-            code = fail(CODE_BASE, onto->name, "has the same content as %s, of which a delta against it would keep nothing; choose "
-                                               "another base", a->name);
     return code;
 }
 
