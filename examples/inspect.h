@@ -600,9 +600,14 @@ static int cat_tensor(const char *path, const char *name, const struct options *
         else
             discard_output(&out);
     }
-    if (code == CODE_OK && o->verbosity >= 2)
+    if (code == CODE_OK && o->verbosity >= 2) {
+        for (size_t i = 0; i < o->bases->n; i++) {
+            a.n_reads += o->bases->list[i].archive.n_reads;
+            a.n_bytes += o->bases->list[i].archive.n_bytes;
+        }
         say(a.name, "%llu bytes out of %llu reads of %llu bytes, %.1f ms", (unsigned long long)out.outlet.size,
             (unsigned long long)a.n_reads, (unsigned long long)a.n_bytes, (now() - start) * 1e3);
+    }
     close_archive(&a);
     return code;
 }

@@ -27,6 +27,7 @@
 #include "diff.h"
 #include "help.h"
 #include "recode.h"
+#include "verify.h"
 
 #define MAX_THREADS 1024
 
@@ -235,8 +236,10 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
     if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
         return fail_usage("-o, -c and -r are not for 'lmc diff'%s", "");
-    if (recodes && o->recursive)
+    if ((recodes || o->verb == VERB_VERIFY) && o->recursive)
         return fail_usage("-r is not for 'lmc %s'", a->word);
+    if (o->verb == VERB_VERIFY && (o->output || o->to_stdout))
+        return fail_usage("-o and -c are not for 'lmc verify'%s", "");
     if (recodes && !o->output && !o->to_stdout)
         return fail_usage("'lmc %s' wants -o with the name of the output, or -c", a->word);
     if (o->onto && o->verb != VERB_REBASE)
@@ -342,6 +345,11 @@ static int process_all(const struct options *o, const struct arguments *a)
         if (a->n_files != 1 || !o->onto)
             return fail_usage("usage: lmc rebase [--base LINK]... --onto NEW|none FILE.lmc -o OUT%s", "");
         return rebase_snapshot(a->argv[0], name_output(o), o);
+    }
+    if (o->verb == VERB_VERIFY) {
+        if (a->n_files == 0)
+            return fail_usage("usage: lmc verify [--base BASE]... FILE.lmc...%s", "");
+        return verify_files(a->argv, (size_t)a->n_files, o);
     }
     if (a->n_files == 0)
         return process_path("-", o);
