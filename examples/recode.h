@@ -173,10 +173,19 @@ static int holds_base(const struct base *list, size_t n, const struct base *b)
     return 0;
 }
 
-static int is_needed(const struct base *b, const struct base *list, size_t n)
+/* The delta of that identity; NULL: none. */
+static struct base *find_delta(const uint8_t *identity, struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(list[i].archive.wanted, b->identity, LMC_IDENTITY_SIZE) == 0)
+        if (memcmp(deltas[i].identity, identity, LMC_IDENTITY_SIZE) == 0)
+            return &deltas[i];
+    return NULL;
+}
+
+static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
             return 1;
     return 0;
 }
@@ -192,52 +201,41 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
             code = identify_base(&deltas[i], o);
         if (code == CODE_OK && deltas[i].archive.chain_depth == 0)
             code = fail(CODE_USAGE, deltas[i].name, "is no delta but a whole snapshot; if the others are made against it, name it with --base");
-        for (size_t k = 0; k < i && code == CODE_OK; k++)
-            if (memcmp(deltas[i].identity, deltas[k].identity, LMC_IDENTITY_SIZE) == 0)
-                code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them", deltas[k].name);
+        if (code == CODE_OK && find_delta(deltas[i].identity, deltas, i))
+            code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them", find_delta(deltas[i].identity, deltas, i)->name);
         if (code != CODE_OK)
             return code;
     }
     return CODE_OK;
 }
 
-/* The delta that no other one is made against; of several, the one of the longest chain, and the others belong to none. */
-static int find_tip(struct base *deltas, size_t n, struct base **tip)
+/* That every delta has its base among the deltas or the other bases. */
+static int check_links(struct base *deltas, size_t n, const struct options *o)
 {
-    *tip = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (!is_needed(&deltas[i], deltas, n) && (!*tip || deltas[i].archive.chain_depth > (*tip)->archive.chain_depth))
-            *tip = &deltas[i];
-    return *tip ? CODE_OK : fail(CODE_BASE, deltas->name, "is a delta that needs itself: the deltas form a loop");
+    int code = CODE_OK;
+    for (size_t i = 0; i < n && code == CODE_OK; i++)
+        if (!find_base(deltas[i].archive.wanted, o, &code) && code == CODE_OK) {
+            char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
+            code = fail_base(deltas[i].name, deltas[i].archive.wanted, made_with, o);
+            free(made_with);
+        }
+    return code;
 }
 
-/* That all deltas are links of the chain of the tip, and that its end is given. */
-static int check_chain(struct base *deltas, size_t n, const struct base *tip, const struct options *o)
+/* The only delta that no other one is made against. From there the links lead to all others, unless some form a circle. */
+static int find_tip(struct base *deltas, size_t n, struct base **tip)
 {
-    struct base *last = NULL, *next = (struct base *)tip;
-    unsigned char *is_link = (unsigned char *)resize(NULL, n, 1);
-    int code = CODE_OK;
-    memset(is_link, 0, n);
-    while (next && !is_link[next - deltas]) {
-        is_link[next - deltas] = 1;
-        last = next;
-        next = NULL;
-        for (size_t i = 0; i < n && !next; i++)
-            if (memcmp(deltas[i].identity, last->archive.wanted, LMC_IDENTITY_SIZE) == 0)
-                next = &deltas[i];
-    }
-    if (next)
-        code = fail(CODE_BASE, next->name, "is a delta that needs itself: the deltas form a loop");
-    else if (!find_base(last->archive.wanted, o, &code) && code == CODE_OK) {
-        char *made_with = copy_metadata(&last->archive, BASE_KEY);
-        code = fail_base(last->name, last->archive.wanted, made_with, o);
-        free(made_with);
-    }
-    for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!is_link[i])
-            code = fail(CODE_USAGE, deltas[i].name, "is no link of the chain that ends in %s; leave it out", tip->name);
-    free(is_link);
-    return code;
+    size_t n_links = 0;
+    *tip = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!is_needed(&deltas[i], deltas, n)) {
+            if (*tip)
+                return fail(CODE_USAGE, deltas[i].name, "is no link of the chain that ends in %s; leave one of them out", (*tip)->name);
+            *tip = &deltas[i];
+        }
+    for (const struct base *b = *tip; b && n_links < n; b = find_delta(b->archive.wanted, deltas, n))
+        n_links++;
+    return n_links == n ? CODE_OK : fail(CODE_BASE, deltas->name, "is a delta that needs itself, or another one of them is: the deltas form a loop");
 }
 
 /* One delta out of those at paths, in whatever order, against the first base that is none of them. */
@@ -255,9 +253,9 @@ static int fold_deltas(char **paths, size_t n, const char *output, const struct 
     if (code == CODE_OK && first == n_bases)
         code = fail(CODE_USAGE, NULL, "'lmc fold' wants with --base what the first of the deltas is made against");
     if (code == CODE_OK)
-        code = find_tip(deltas, n, &tip);
+        code = check_links(deltas, n, o);
     if (code == CODE_OK)
-        code = check_chain(deltas, n, tip, o);
+        code = find_tip(deltas, n, &tip);
     return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, output, o) : code;
 }
 
