@@ -240,6 +240,9 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-r is not for 'lmc %s'", a->word);
     if (o->verb == VERB_VERIFY && (o->output || o->to_stdout))
         return fail_usage("-o and -c are not for 'lmc verify'%s", "");
+    for (int i = 0; i < a->n_files && (recodes || o->verb == VERB_VERIFY); i++)
+        if (is_dash(a->argv[i]))
+            return fail_usage("'lmc %s' wants files, not standard input", a->word);
     if (recodes && !o->output && !o->to_stdout)
         return fail_usage("'lmc %s' wants -o with the name of the output, or -c", a->word);
     if (o->onto && o->verb != VERB_REBASE)

@@ -388,9 +388,6 @@ static int verify_files(char **paths, size_t n, const struct options *o)
 {
     struct verification v;
     int code;
-    for (size_t i = 0; i < n; i++)
-        if (is_dash(paths[i]))
-            return fail(CODE_USAGE, NULL, "'lmc verify' wants files, not standard input");
     memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;

@@ -1,0 +1,467 @@
+#!/usr/bin/env python3
+"""Tests of lmc fold, lmc rebase and lmc verify: chains of deltas.
+
+Usage: test_recode.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+
+SPDX-License-Identifier: MIT
+"""
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from test_command import DATA, LMC, LONG, MB, ROOT, SANITIZED, Case, bf16, f32, main, moved, rounded, safetensors
+
+N = 13  # a whole snapshot, and a chain of 12 deltas
+
+
+def make_steps():
+    """Snapshots that change as those of a training run do, and otherwise, too: {path: bytes} each."""
+    master, moment, embedding, other = f32(40000), f32(40000, 2), bf16(60000, 3), bf16(30000, 4)
+    steps = []
+    for k in range(N):
+        weights = [("layer.w" if k < 7 else "layer.weight", "BF16", [200, 200], rounded(master))]  # renamed once
+        ends = [("embed", "BF16", [600, 100], embedding), ("head", "BF16", [600, 100], embedding)]  # tied
+        if k != 9:
+            ends.append(("other", "BF16", [30000], other))  # removed, and there again
+        if k >= 8:
+            ends.append(("added", "F32", [5000], f32(5000, 5)))
+        header = {"step": "%d" % k, "note": "x" * (k * 37 % 100)}  # of another size: the tensors stand elsewhere in the file
+        files = {"optimizer/master.safetensors": safetensors([("layer.w", "F32", [200, 200], master), ("layer.m", "F32", [200, 200], moment)], header),
+                 "config.json": b'{"step": %d, "list": [%s]}' % (k, b"1, " * (k * 50)), "log": os.urandom(3) * 1000, "empty": b""}
+        if k < 5:
+            files["model-1-of-2.safetensors"] = safetensors(weights, header)
+            files["model-2-of-2.safetensors"] = safetensors(ends, header, pad=1)
+        else:  # sharded otherwise
+            files["model.safetensors"] = safetensors(ends[::-1] + weights, header)
+        steps.append(files)
+        master, moment = moved(master, 4, 0.4, k), moved(moment, 4, 0.9, k)
+        embedding, other = moved(embedding, 2, 0.02, k), moved(other, 2, 0.3, k)
+    return steps
+
+
+class Chain(Case):
+    """s00 .. s12 are the snapshots, s00.lmc is whole, the others are deltas each against the one before."""
+    made = None
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        if Chain.made is None:
+            Chain.made = {}
+            for k, files in enumerate(make_steps()):
+                for path, data in files.items():
+                    self.write("s%02d/%s" % (k, path), data)
+                os.mkdir(self.path("s%02d/nothing" % k), 0o750)
+                self.lmc("s%02d" % k, *self.bases(range(k - 1, -1, -1)))
+                Chain.made[k] = self.snapshot("s%02d" % k), self.read("s%02d.lmc" % k)
+        else:
+            for k, (_, packed) in Chain.made.items():
+                self.write("s%02d.lmc" % k, packed)
+
+    def bases(self, steps):
+        return [a for k in steps for a in ("--base", "s%02d.lmc" % k)]
+
+    def names(self, steps):
+        return ["s%02d.lmc" % k for k in steps]
+
+    def lay_out(self, k):
+        """The snapshot as files; its name."""
+        name = "s%02d" % k
+        if not os.path.exists(self.path(name)):
+            chain = self.bases(i for i in range(N) if i != k)
+            self.lmc("-d", name + ".lmc", *chain)
+        return name
+
+    def damage(self, k, at):
+        """Flips a bit; at: a share of the file, or negative bytes from its end."""
+        data = bytearray(self.read("s%02d.lmc" % k))
+        data[at if at < 0 else int(at * len(data))] ^= 16
+        self.write("s%02d.lmc" % k, data)
+
+
+class Fold(Chain):
+    def fold(self, first, last, *args, base=None):
+        steps = list(range(first + 1, last + 1))
+        random.Random(first).shuffle(steps)
+        self.lmc("fold", "--base", base or "s%02d.lmc" % first, *self.names(steps), "-o", "folded.lmc", *args)
+        return self.read("folded.lmc")
+
+    def test_is_the_direct_delta(self):
+        for first, last, args in ((0, 1, []), (0, 12, []), (0, 12, ["--max"]), (0, 6, ["-T1"]), (0, 9, ["-T3"])):
+            folded = self.fold(first, last, "-f", *args)
+            self.lmc(self.lay_out(last), "-f", "--base", "s00.lmc", "-o", "direct.lmc", *(a for a in args if a[1] != "T"))
+            self.assertEqual(folded, self.read("direct.lmc"))
+            self.restores("folded.lmc", self.made[last][0], "--base", "s00.lmc")
+
+    def test_middle_of_a_chain(self):
+        """Against a base that is a delta itself, and from one that is laid out as files."""
+        self.lmc("fold", *self.bases([4, 3, 2, 1, 0]), *self.names([7, 5, 8, 6]), "-o", "x.lmc")
+        self.lmc(self.lay_out(8), *self.bases([4, 0, 1, 2, 3]), "-o", "direct.lmc")
+        self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
+        self.restores("x.lmc", self.made[8][0], *self.bases(range(5)))
+        os.rename(self.path("direct.lmc"), self.path("kept.lmc"))
+        self.lay_out(4)
+        folded = self.fold(4, 8, "-f", base="s04")
+        self.lmc("s08", "--base", "s04", "-o", "direct.lmc")
+        self.assertEqual(folded, self.read("direct.lmc"))
+        self.assertEqual(self.listing("folded.lmc")["chain_depth"], 1)
+        self.restores("folded.lmc", self.made[8][0], "--base", "s04")
+
+    def test_links_among_the_bases(self):
+        """The first base is the one of the result; deltas may also be named as bases."""
+        self.lmc("fold", *self.bases([0, 1, 2, 3]), *self.names([4, 5]), "-o", "x.lmc")
+        self.lmc("fold", *self.bases([2, 5, 3, 4, 0, 1]), *self.names([5, 3, 4]), "-o", "y.lmc")
+        self.assertEqual(self.listing("x.lmc")["base_identity"], self.listing("s00.lmc")["identity"])
+        self.assertEqual(self.listing("y.lmc")["base_identity"], self.listing("s02.lmc")["identity"])
+        self.restores("x.lmc", self.made[5][0], "--base", "s00.lmc")
+        self.restores("y.lmc", self.made[5][0], *self.bases([0, 1, 2]))
+
+    def test_what_is_kept(self):
+        folded, direct = self.fold(0, 12), self.listing("s12.lmc", *self.bases([]))
+        o = self.listing("folded.lmc")
+        self.assertEqual(o["identity"], direct["identity"])
+        self.assertEqual(o["metadata"], {"lmc.base": "s00.lmc"})
+        for a, b in zip(o["files"], direct["files"]):
+            for file in (a, b):
+                for part in [file] + file["tensors"]:
+                    del part["packed_size"]
+            self.assertEqual(a, b)
+        sizes = {t["name"]: t["packed_size"] for f in self.listing("folded.lmc")["files"] for t in f["tensors"]}
+        self.assertLess(min(sizes["embed"], sizes["head"]), 100)  # found again: a tied tensor, and the copy of a master
+        self.assertLess(sizes["layer.weight"], 100)
+
+    def test_standard_output(self):
+        """Has no twins, so that it can be restored from pipe to pipe, as with compressing."""
+        p = self.lmc("fold", "-c", *self.bases([0]), *self.names([1, 2]))
+        self.assertEqual(p.stdout, self.lmc("fold", "-o", "-", *self.bases([0]), *self.names([2, 1])).stdout)
+        self.assertEqual(p.stdout, self.fold(0, 2, "--no-twins"))
+        direct = self.lmc("-c", self.lay_out(2), "--base", "s00.lmc").stdout
+        self.assertLess(abs(len(p.stdout) - len(direct)), 100)  # files in the order of the chain, in which masters come first
+        self.restores("folded.lmc", self.made[2][0], "--base", "s00.lmc")
+        self.lmc("-dc", "--base", "s00.lmc", stdin=p.stdout, code=1, says="cannot go to standard output")
+
+    def test_missing_links(self):
+        identity = {k: self.listing("s%02d.lmc" % k)["identity"][:16] for k in (0, 2, 3, 5)}
+        refuse = lambda *args, **more: self.refuses("fold", *args, "-o", "x.lmc", **more).stderr.decode()
+        text = refuse("--base", "s00.lmc", *self.names([1, 2, 4]), code=4)
+        self.assertIn("s04.lmc: needs the base %s, then called 's03.lmc'; given: s00.lmc is %s, " % (identity[3], identity[0]), text)
+        self.assertIn("s02.lmc is %s" % identity[2], text)
+        text = refuse("--base", "s02.lmc", *self.names([1]), code=4)
+        self.assertIn("s01.lmc: needs the base %s, then called 's00.lmc'; given: s02.lmc is %s" % (identity[0], identity[2]), text)
+        text = refuse("--base", "s05.lmc", *self.names([6, 7]), code=4)  # whose own base is not there
+        self.assertIn("s05.lmc: needs the base ", text)
+        refuse("--base", "nowhere", *self.names([1]), code=4, says="nowhere: the base cannot be opened")
+        self.lmc("fold", "--base", "s00.lmc", *self.names([1, 2, 4]), "-c", code=4)
+
+    def test_wrong_usage(self):
+        for args, says in ((["--base", "s00.lmc", "s01.lmc", "s03.lmc", "s02.lmc", "s00.lmc"], "s00.lmc: is no delta but a whole snapshot"),
+                           (["--base", "s00.lmc", "s01.lmc", "s01.lmc"], "s01.lmc: is the same snapshot as s01.lmc"),
+                           (["--base", "s00.lmc", "x", "s01.lmc"], "x: is no .lmc file"),
+                           (["--base", "s01.lmc", "s01.lmc"], "wants with --base what the first"),
+                           (["s01.lmc"], "usage: lmc fold"), (["--base", "s00.lmc"], "usage: lmc fold"),
+                           (["--base", "s00.lmc", "-"], "not standard input"),
+                           (["--base", "s00.lmc", "s01.lmc", "-r"], "-r is not for 'lmc fold'"),
+                           (["--base", "s00.lmc", "s01.lmc", "--rm"], "--rm is for"),
+                           (["--base", "s00.lmc", "s01.lmc", "--onto", "s00.lmc"], "--onto is for"),
+                           (["--base", "s00.lmc", "s01.lmc", "--json"], "--json is for"), (["--base", "s00.lmc", "s01.lmc", "-d"], "excludes -z")):
+            self.write("x", b"no snapshot")
+            self.refuses("fold", *args, "-o", "x.lmc", code=2, says=says)
+        self.refuses("fold", "--base", "s00.lmc", "s01.lmc", code=2, says="'lmc fold' wants -o")
+        # two ends
+        self.lmc("fold", "--base", "s00.lmc", "s01.lmc", "s02.lmc", "-o", "short.lmc")
+        self.lmc("rebase", *self.bases([0, 1, 2, 3, 4]), "--onto", "s01.lmc", "s05.lmc", "-o", "branch.lmc")
+        self.refuses("fold", "--base", "s00.lmc", *self.names([1, 2, 3]), "branch.lmc", "-o", "x.lmc", code=2,
+                     says="branch.lmc: is no link of the chain that ends in s03.lmc")
+        self.refuses("fold", "--base", "s00.lmc", *self.names([1, 2]), "short.lmc", "-o", "x.lmc", code=2,
+                     says="short.lmc: is the same snapshot as s02.lmc")
+
+    def test_loop(self):
+        for a, b in ((1, 2), (2, 1)):
+            self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
+        self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
+        self.lmc(self.lay_out(3), "--base", "s02", "-o", "3-of-2.lmc")
+        self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
+
+    def test_damage(self):
+        """In any link, wherever: code 3, its name, and no output. In the first of all, what is not needed may be damaged."""
+        for k in range(1, 5):
+            for at in (20, 0.2, 0.5, 0.8, -10, -60):
+                good = self.read("s%02d.lmc" % k)
+                self.damage(k, at / len(good) if at == 20 else at)
+                for more in ([], ["-c"]) if at == 0.5 else ([],):
+                    p = self.refuses("fold", "--base", "s00.lmc", *self.names([4, 3, 2, 1]), *(more or ["-o", "x.lmc"]), code=3)
+                    self.assertIn("s%02d.lmc: " % k, p.stderr.decode())
+                self.write("s%02d.lmc" % k, good)
+        self.write("s03.lmc", self.read("s03.lmc")[:-1])
+        self.refuses("fold", "--base", "s00.lmc", *self.names([4, 3, 2, 1]), "-o", "x.lmc", code=3, says="s03.lmc: ")
+        self.write("s03.lmc", b"")
+        self.refuses("fold", "--base", "s00.lmc", *self.names([4, 3, 2, 1]), "-o", "x.lmc", code=3, says="s03.lmc: ")
+        os.unlink(self.path("s03.lmc"))
+        self.refuses("fold", "--base", "s00.lmc", *self.names([4, 3, 2, 1]), "-o", "x.lmc", code=1, says="s03.lmc: cannot open it")
+
+    def test_inputs_are_never_touched(self):
+        for out in self.names([0, 1, 2]):
+            self.refuses("fold", "-f", "--base", "s00.lmc", *self.names([1, 2]), "-o", out, code=1)
+        self.lay_out(0)
+        self.refuses("fold", "-f", "--base", "s00", *self.names([1, 2]), "-o", "s00/x.lmc", code=1, says="belongs to a base")
+        self.write("x.lmc", b"what was there")
+        self.refuses("fold", "--base", "s00.lmc", *self.names([1, 2]), "-o", "x.lmc", code=1, says="exists already")
+        self.lmc("fold", "-f", "--base", "s00.lmc", *self.names([1, 2]), "-o", "x.lmc")
+        self.restores("x.lmc", self.made[2][0], "--base", "s00.lmc")
+        os.mkdir(self.path("d"))
+        self.refuses("fold", "-f", "--base", "s00.lmc", *self.names([1, 2]), "-o", "d", code=1, says="is a directory")
+
+    def test_no_room(self):
+        for args in (["fold", "--base", "s00.lmc", "s01.lmc", "-o", "x.lmc"], ["rebase", "--onto", "none", "s00.lmc", "-o", "x.lmc"]):
+            before = self.tree()
+            p = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$0" "$@"', LMC, *args], cwd=self.dir, capture_output=True)
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn(b"File too large", p.stderr)
+            self.assertEqual(self.tree(), before)
+
+    def test_real_series(self):
+        series = os.path.join(DATA, "series")
+        if not os.path.isdir(series):
+            self.skipTest("no LMC_DATA")
+        steps = sorted(os.listdir(series))
+        for k, s in enumerate(steps):
+            self.lmc(os.path.join(series, s), "-o", "r%02d.lmc" % k, *(a for i in range(k - 1, -1, -1) for a in ("--base", "r%02d.lmc" % i)))
+        chain = ["r%02d.lmc" % k for k in range(1, len(steps))]
+        self.lmc("fold", "--base", "r00.lmc", *chain[::-1], "-o", "folded.lmc")
+        self.lmc(os.path.join(series, steps[-1]), "--base", "r00.lmc", "-o", "direct.lmc")
+        self.assertEqual(self.read("folded.lmc"), self.read("direct.lmc"))
+        self.lmc("verify", "r00.lmc", *chain, "folded.lmc")
+
+
+class Rebase(Chain):
+    def test_onto_another(self):
+        for onto, chain in (("s00.lmc", []), ("s03.lmc", [1, 2]), ("s11.lmc", [])):
+            self.lmc("rebase", "-f", *self.bases(k for k in range(12) if "s%02d.lmc" % k != onto), "--onto", onto, "s12.lmc", "-o", "x.lmc")
+            self.lmc(self.lay_out(12), "-f", "--base", onto, *self.bases(range(11)), "-o", "direct.lmc")
+            self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
+        self.lay_out(5)
+        self.lmc("rebase", "-f", *self.bases(range(12)), "--onto=s05", "s12.lmc", "-o", "x.lmc")
+        self.restores("x.lmc", self.made[12][0], "--base", "s05")
+
+    def test_onto_none(self):
+        for k in (0, 1, 12):
+            self.lmc("rebase", "-f", *self.bases(range(k)), "--onto", "none", "s%02d.lmc" % k, "-o", "x.lmc")
+            self.lmc(self.lay_out(k), "-f", "-o", "direct.lmc")
+            self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
+            self.restores("x.lmc", self.made[k][0])
+        self.lmc("rebase", "-f", "--onto", "s00.lmc", "x.lmc", "-o", "y.lmc")  # a whole one against a base
+        self.restores("y.lmc", self.made[12][0], "--base", "s00.lmc")
+
+    def test_single_files(self):
+        """Without a path, of any kind; the attributes go with them."""
+        old, new = bf16(60000), moved(bf16(60000), 2, 0.05)
+        for name, a, b in (("x.safetensors", safetensors([("w", "BF16", [60000], old)]), safetensors([("w", "BF16", [60000], new)])),
+                           ("x.bin", old, new), ("grown", b"ab" * 5000, b"ab" * 6000), ("empty", b"", b"")):
+            self.write("old-" + name, a)
+            self.write(name, b, 0o640)
+            self.lmc(name, "--base", "old-" + name)
+            self.lmc("rebase", "--base", "old-" + name, "--onto", "none", name + ".lmc", "-o", "whole-%s.lmc" % name)
+            self.lmc(name, "-o", "direct.lmc", "-f")
+            self.assertEqual(self.read("whole-%s.lmc" % name), self.read("direct.lmc"))
+            self.assertEqual(os.stat(self.path("whole-%s.lmc" % name)).st_mode, os.stat(self.path(name)).st_mode)
+            self.lmc("rebase", "--onto", "old-" + name, "direct.lmc", "-o", "again.lmc", "-f")
+            self.assertEqual(self.read("again.lmc"), self.read(name + ".lmc"))
+
+    def test_refusals(self):
+        self.refuses("rebase", "--onto", "s00.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s05.lmc: needs the base ")
+        self.refuses("rebase", *self.bases(range(12)), "--onto", "nowhere", "s05.lmc", "-o", "x.lmc", code=4, says="nowhere: the base cannot be opened")
+        self.refuses("rebase", *self.bases(range(12)), "--onto", "s08.lmc", "s05.lmc", "-o", "x.lmc", code=4,
+                     says="s08.lmc: is a delta that needs s05.lmc")
+        self.refuses("rebase", *self.bases(range(5)), "--onto", "s05.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s05.lmc: is s05.lmc")
+        self.refuses("rebase", *self.bases(range(5)), "--onto", "s08.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s08.lmc: needs the base")
+        for out in ("s05.lmc", "s00.lmc", "s03.lmc"):
+            self.refuses("rebase", "-f", *self.bases(range(5)), "--onto", "s00.lmc", "s05.lmc", "-o", out, code=1)
+        self.lay_out(7)
+        self.refuses("rebase", "-f", *self.bases(range(5)), "--onto", "s07", "s05.lmc", "-o", "s07/x.lmc", code=1, says="belongs to a base")
+        self.write("plain", b"no snapshot at all")
+        self.refuses("rebase", "--onto", "s00.lmc", "plain", "-o", "x.lmc", code=3, says="plain: ")
+        self.refuses("rebase", "--onto", "none", "s07", "-o", "x.lmc", code=1, says="is a directory")
+        for args in (["s05.lmc"], ["--onto", "s00.lmc"], ["--onto", "s00.lmc", "s01.lmc", "s02.lmc"]):
+            self.refuses("rebase", *args, "-o", "x.lmc", code=2)
+        for onto in ("", "-"):
+            self.refuses("rebase", "--onto", onto, "s05.lmc", "-o", "x.lmc", code=2, says="--onto wants")
+        self.refuses("rebase", "--onto", "none", "s05.lmc", code=2, says="'lmc rebase' wants -o")
+        self.lmc("s05.lmc", "--onto", "s00.lmc", code=2, says="--onto is for 'lmc rebase'")
+
+    def test_equal_content(self):
+        """The same snapshot again, from another file, is a base as good as any: a run may write one state twice."""
+        shutil.copy(self.path("s05.lmc"), self.path("copy.lmc"))
+        self.lmc("rebase", *self.bases(range(6)), "--onto", "s08.lmc", *self.bases([6, 7]), "copy.lmc", "-o", "x.lmc")
+        self.restores("x.lmc", self.made[5][0], *self.bases(range(9)))
+        self.lmc("rebase", *self.bases(range(5)), "--onto", "s05.lmc", "copy.lmc", "-o", "y.lmc")
+        self.restores("y.lmc", self.made[5][0], *self.bases(range(6)))
+
+    def test_vectors_of_the_specification(self):
+        vectors = os.path.join(ROOT, "spec", "vectors")
+        with open(os.path.join(vectors, "manifest.json")) as f:
+            manifest = json.load(f)
+
+        def describe(path):
+            o = self.listing(path)
+            o["metadata"].pop("lmc.base", None)
+            for file in o["files"]:
+                for part in [file] + file["tensors"]:
+                    del part["packed_size"]
+            return o["identity"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
+        for v in manifest["valid"]:
+            path = os.path.join(vectors, "valid", v["name"] + ".lmc")
+            bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
+            self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc")
+            self.assertEqual(describe("x.lmc"), describe(path))
+            self.lmc("-t", "x.lmc")
+            self.lmc("rebase", "-f", "--onto", "s00.lmc", "x.lmc", "-o", "y.lmc")
+            self.lmc("verify", "y.lmc", "x.lmc", "s00.lmc")
+            self.lmc("verify", path, *bases)
+            os.unlink(self.path("y.lmc"))
+            os.unlink(self.path("x.lmc"))
+        before = self.tree()
+        for v in manifest["invalid"]:
+            path = os.path.join(vectors, "invalid", v["name"] + ".lmc")
+            bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
+            codes = {4 if "BASE" in status else 3 if status in ("NOT_LMC", "TRUNCATED", "CORRUPT", "CHECKSUM") else 1 for status in v["status"]}
+            p = subprocess.run([LMC, "verify", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
+            self.assertIn(p.returncode, codes, (path, p.stderr))
+            p = subprocess.run([LMC, "rebase", "--onto", "none", path, "-o", "x.lmc"] + bases, cwd=self.dir, capture_output=True, timeout=60)
+            if p.returncode == 0:  # what only who reads from front to back can see
+                self.lmc("-t", "x.lmc")
+                os.unlink(self.path("x.lmc"))
+            else:
+                self.assertIn(p.returncode, codes, (path, p.stderr))
+            self.assertEqual(self.tree(), before, path)
+
+
+class Verify(Chain):
+    def verify(self, *args, code=0, **more):
+        before = self.tree()
+        p = self.lmc("verify", "-v", *args, code=code, **more)
+        self.assertEqual(self.tree(), before)
+        return p.stderr.decode().splitlines()
+
+    def test_chain_in_any_order(self):
+        o = [self.listing("s%02d.lmc" % k) for k in range(N)]
+        want = ["lmc: s00.lmc: ok, %s, depth 0, no base" % o[0]["identity"][:16]]
+        want += ["lmc: s%02d.lmc: ok, %s, depth %d, base %s" % (k, o[k]["identity"][:16], k, o[k - 1]["identity"][:16]) for k in range(1, N)]
+        for seed in range(3):
+            names = self.names(range(N))
+            random.Random(seed).shuffle(names)
+            self.assertEqual(self.verify(*names, "-T%d" % (seed + 1)), want)
+        self.lmc("verify", *names)
+        self.assertEqual(self.verify("s00.lmc"), want[:1])
+        self.assertEqual(self.verify("s01.lmc", "--base", "s00.lmc"), want[1:2])
+        self.assertEqual(self.verify("s07.lmc", "s08.lmc", *self.bases(range(7))), want[7:9])
+        self.assertEqual(self.verify("s05.lmc", "s04.lmc", "--base", self.lay_out(3)), want[4:6])
+
+    def test_branches(self):
+        """Each file once, whatever the tree."""
+        self.lmc("rebase", *self.bases(range(9)), "--onto", "none", "s09.lmc", "-o", "anchor.lmc")
+        made = []
+        for k, onto in ((5, 2), (6, 2), (7, 2), (8, 0), (10, 4), (11, 4), (12, 1), (3, 2)):
+            name = "s%02d-on-%02d.lmc" % (k, onto)
+            self.lmc("rebase", *self.bases(i for i in range(N) if i != k), "--onto", "s%02d.lmc" % onto, "s%02d.lmc" % k, "-o", name)
+            made.append(name)
+        lines = self.verify(*made, "anchor.lmc", *self.names(range(N)))
+        self.assertEqual(sorted(line.split(":")[1].strip() for line in lines), sorted(made + ["anchor.lmc"] + self.names(range(N))))
+        self.assertTrue(all(": ok, " in line for line in lines))
+
+    def test_each_link_is_decoded_once(self):
+        """Bytes read grow with the chain, not with its square: each snapshot is read once for the next."""
+        if not os.path.exists("/proc/self/io"):
+            self.skipTest("no /proc/PID/io")
+        def bytes_read(*args):
+            p = subprocess.Popen([LMC, *args], cwd=self.dir)
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+            with open("/proc/%d/io" % p.pid) as f:
+                count = int(re.search(r"rchar: (\d+)", f.read()).group(1))
+            self.assertEqual(p.wait(), 0)
+            return count
+        size = sum(len(d) for d in self.made[0][0].values() if d)
+        packed = [len(self.made[k][1]) for k in range(N)]
+        self.assertLess(bytes_read("verify", *self.names(range(N))), 2 * N * size + 3 * sum(packed) + 100000)
+        self.assertLess(bytes_read("verify", *self.names(range(N))) - bytes_read("verify", *self.names(range(7))), 2 * 6 * size + 3 * sum(packed[7:]))
+
+    def test_damage(self):
+        for at in (0.3, 0.5, 0.7):
+            good = self.read("s05.lmc")
+            self.damage(5, at)
+            self.lmc("rebase", *self.bases(range(3)), "--onto", "s01.lmc", "s03.lmc", "-o", "branch.lmc", "-f")
+            lines = self.verify(*self.names(range(8)), "branch.lmc", code=3)
+            self.assertEqual(sum(": ok, " in line for line in lines), 6)
+            self.assertTrue(any(line.startswith("lmc: s05.lmc: ") and "ok" not in line for line in lines), lines)
+            for k, needs in ((6, 5), (7, 5)):
+                self.assertIn("lmc: s%02d.lmc: was not verified: it needs s%02d.lmc" % (k, needs), lines)
+            self.write("s05.lmc", good)
+
+    def test_damaged_index(self):
+        self.damage(2, -100)
+        lines = self.verify(*self.names(range(5)), code=3)
+        self.assertEqual(sum(": ok, " in line for line in lines), 2)
+        self.assertTrue(any(line.startswith("lmc: s02.lmc: ") for line in lines))
+        self.assertTrue(any(line.startswith("lmc: s03.lmc: needs the base ") and line.endswith("unless it is a damaged one") for line in lines), lines)
+        self.assertIn("lmc: s04.lmc: was not verified: it needs s03.lmc", lines)
+        self.write("s02.lmc", b"")
+        self.assertEqual(sum(": ok, " in line for line in self.verify(*self.names(range(5)), code=3)), 2)
+
+    def test_missing(self):
+        wanted = self.listing("s02.lmc")["identity"][:16]
+        lines = self.verify(*self.names([0, 1, 3, 4, 5]), code=4)
+        self.assertEqual(sum(": ok, " in line for line in lines), 2)
+        self.assertIn("lmc: s03.lmc: needs the base %s, which is none of the files; give it, too, or name it with --base" % wanted, lines)
+        for k in (4, 5):
+            self.assertIn("lmc: s%02d.lmc: was not verified: it needs s%02d.lmc" % (k, k - 1), lines)
+        self.verify(*self.names([0, 1, 3, 4, 5]), "--base", "s01.lmc", code=4, says="s03.lmc: needs the base ")
+        self.verify("s01.lmc", "--base", "nowhere", code=4, says="nowhere: the base cannot be opened")
+        self.verify("s00.lmc", "nowhere", code=1, says="nowhere: cannot open it")
+        self.verify(self.lay_out(0), code=1, says="is a directory")
+
+    def test_loop(self):
+        for a, b in ((1, 2), (2, 1)):
+            self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
+        lines = self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", code=4, says="form a loop")
+        self.assertEqual(sum(": ok, " in line for line in lines), 1)
+        self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", "s01.lmc")  # of which one can be restored otherwise
+
+    def test_usage(self):
+        for args in ([], ["-"], ["s00.lmc", "-o", "x"], ["-r", "s00.lmc"], ["-c", "s00.lmc"], ["--rm", "s00.lmc"], ["--max", "s00.lmc"], ["-t", "s00.lmc"]):
+            self.refuses("verify", *args, code=2)
+
+    def test_scratch(self):
+        """In TMPDIR, or beside the first file; of a single file there is none."""
+        env = {k: v for k, v in os.environ.items() if k != "TMPDIR"}
+        self.lmc("verify", *self.names(range(3)), env=env)
+        self.lmc("verify", *self.names(range(3)), env=dict(env, TMPDIR=self.dir + "/nowhere"), code=1, says="cannot create a file beside it")
+        self.lmc("verify", "s00.lmc", env=dict(env, TMPDIR=self.dir + "/nowhere"))
+        self.lmc("verify", "s01.lmc", "--base", "s00.lmc", env=dict(env, TMPDIR=self.dir + "/nowhere"))
+        p = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$0" "$@"', LMC, "verify", *self.names(range(3))], cwd=self.dir, capture_output=True)
+        self.assertEqual(p.returncode, 1, p.stderr)
+        self.assertIn(b"File too large", p.stderr)
+        self.assertIn(b"s02.lmc: was not verified: it needs ", p.stderr)
+
+
+class Single(Chain):
+    def test_a_tensor_of_a_step(self):
+        """Reads what it needs of the links below, and of those above only the index."""
+        want = dict((t, self.made[7][0]["model.safetensors"]) for t in ("other", "embed"))
+        o = {f["path"]: f for f in self.listing("s07.lmc")["files"]}["model.safetensors"]
+        for t in o["tensors"]:
+            if t["name"] not in want:
+                continue
+            p = self.lmc("cat", "-v", "s07.lmc", t["name"], *self.bases(k for k in range(N) if k != 7))
+            self.assertEqual(p.stdout, want[t["name"]][t["offset"]:t["offset"] + t["size"]])
+            self.assertLess(int(re.search(r"reads of (\d+) bytes", p.stderr.decode()).group(1)), sum(len(self.made[k][1]) for k in range(N)) * 0.7)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
