@@ -87,6 +87,9 @@ static enum lmc_status read_member(void *user, size_t number, uint64_t offset, v
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what agrees in all of them and
  * differs elsewhere, such as a copy in which little has changed, is still worth being coded against the other. */
 #define N_SAMPLES 64u
+/* How many places they come from. In a snapshot each costs a block, decoded through all links of its chain. */
+#define N_PLACES 64u
+#define N_PLACES_OF_ARCHIVE 8u
 /* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it. */
 #define MIN_TWIN_SIZE 4096u
 
@@ -97,6 +100,7 @@ struct candidate {
     const char *dtype;
     uint64_t size; /* bytes, rounded */
     uint64_t hash; /* of dtype and sample */
+    int is_known;  /* instead, of the tensor's identity */
 };
 
 struct candidates {
@@ -118,6 +122,7 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
     new_one->dtype = conversion == LMC_CONVERT_F32_TO_BF16 ? "BF16" : conversion == LMC_CONVERT_F32_TO_F16 ? "F16" : t->dtype;
     new_one->size = conversion ? t->size / 2 : t->size;
     new_one->hash = 0;
+    new_one->is_known = 0;
 }
 
 static void collect_candidates(struct candidates *c, const struct members *m)
@@ -143,25 +148,33 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-
     return hash;
 }
 
-/* Where the samples are: neighbours in the middle, or scattered, each somewhere in its 64th of the tensor. */
-static uint64_t place_of_sample(uint64_t n, unsigned i, int is_scattered)
+/* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part of the tensor. */
+static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 {
-    uint64_t part = n / N_SAMPLES;
-    if (!is_scattered)
-        return (n - N_SAMPLES) / 2 + i;
-    return i == N_SAMPLES - 1 ? n - 1 : i * part + (i * (uint64_t)2654435761u) % part;
+    uint64_t part = n / n_places, size = N_SAMPLES / n_places;
+    if (n_places == 1)
+        return (n - N_SAMPLES) / 2;
+    return i == n_places - 1 ? n - size : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
 }
 
-/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes little. */
+/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes little. Of what is known, only that
+ * is of interest. */
 static int sample_candidate(struct members *m, struct candidate *c, int is_scattered, int *is_constant)
 {
     const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
     unsigned char sample[N_SAMPLES * 8];
-    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_reads = is_scattered ? N_SAMPLES : 1;
-    size_t size = N_SAMPLES * width, part = size / n_reads;
-    for (unsigned i = 0; i < n_reads; i++)
-        if (read_member(m, c->member, t->offset + width * place_of_sample(t->size / width, i, is_scattered), sample + i * part, part) != 0)
+    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_places = !is_scattered ? 1 : m->archive ? N_PLACES_OF_ARCHIVE : N_PLACES;
+    size_t size = N_SAMPLES * width, part = size / n_places;
+    *is_constant = 0;
+    for (unsigned i = 0; i < n_places && (is_scattered || !c->is_known); i++) {
+        if (read_member(m, c->member, t->offset + width * place_of_sample(t->size / width, i, n_places), sample + i * part, part) != 0)
             return m->code;
+        *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
+        if (c->is_known && !*is_constant) /* mostly after one read or two */
+            break;
+    }
+    if (c->is_known)
+        return CODE_OK;
     if (c->conversion) {
         unsigned char wide[sizeof sample];
         memcpy(wide, sample, size);
@@ -238,11 +251,29 @@ static int compare_places(const void *a, const void *b)
     return (int)x->conversion - (int)y->conversion;
 }
 
+/* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the index tells which are equal. */
+static void take_identities(struct candidates *c, const struct members *m)
+{
+    for (size_t start = 0, end; start < c->n; start = end) {
+        int has_rounded = 0;
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++)
+            has_rounded |= c->list[i].conversion != LMC_CONVERT_NONE;
+        for (size_t i = start; i < end && !has_rounded; i++) {
+            c->list[i].is_known = 1;
+            memcpy(&c->list[i].hash, m->list[c->list[i].member].tensors[c->list[i].tensor].identity, sizeof c->list[i].hash);
+        }
+    }
+    drop_lonely(c);
+}
+
 /* First by size alone, then by one read of each, then by many; read from front to back. */
 static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
     drop_lonely(c);
+    if (m->archive)
+        take_identities(c, m);
     for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
         size_t n = 0;
         if (c->n)
