@@ -24,7 +24,10 @@ static const struct topic topics[] = {
      "  lmc -l FILE.lmc...     list files and tensors\n"
      "  lmc cat FILE.lmc TENSOR[SLICE]   write the bytes of a tensor, e.g. 'wte.weight[0:128,:]'\n"
      "  lmc diff FROM TO       what has changed, tensor by tensor, and what a delta would take\n"
-     "  lmc help TOPIC         formats, directories, deltas, cat, diff, pipes, memory, exit\n"
+     "  lmc fold --base BASE DELTA... -o OUT      one delta out of a chain of them\n"
+     "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
+     "  lmc verify FILE...     check whole chains, each link once\n"
+     "  lmc help TOPIC         formats, directories, deltas, chains, cat, diff, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
@@ -41,7 +44,7 @@ static const struct topic topics[] = {
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat', 'diff' and 'help' come first, before any option; files of these names are ./cat, ./diff and ./help.\n"},
+     "'cat', 'diff', 'fold', 'rebase', 'verify' and 'help' come first, before any option; files of these names are ./cat and so on.\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -79,6 +82,27 @@ static const struct topic topics[] = {
      "With and without a base, tensors that are equal, and bf16 or fp16 copies of fp32 masters, are stored once (twins), if they\n"
      "come after what they repeat; files with masters are stored first. Such a snapshot can be restored from a pipe, but not to\n"
      "one, unless it is a file itself. Outputs to pipes have no twins; --no-twins leaves them out of other outputs.\n"},
+    {"chains",
+     "  lmc fold [--max] [--no-twins] --base BASE [--base LINK]... DELTA... -o OUT\n"
+     "  lmc rebase [--max] [--no-twins] [--base LINK]... --onto NEW|none FILE.lmc -o OUT\n"
+     "  lmc verify [-v] [--base BASE]... FILE.lmc...\n"
+     "\n"
+     "fold makes one delta of those given, in any order, which must form one chain: from BASE, the first --base that is none of\n"
+     "them, to what the last of them restores. It is as large as if it had been made from the two snapshots.\n"
+     "\n"
+     "rebase makes of FILE.lmc, a delta or not, one that restores the same, against NEW (a .lmc file, any other file, or a\n"
+     "directory) or without base: 'none'. NEW must not need FILE.lmc itself.\n"
+     "\n"
+     "Both read the snapshot through its chain, window by window; nowhere does it exist as a whole. For both every link is\n"
+     "needed: with --base, as for restoring. No input is touched. -c writes to standard output, without twins. The exit code is 4,\n"
+     "and there is no output, if a link is missing or is another one.\n"
+     "\n"
+     "verify checks everything in every file, as -t does, but decodes each file only once, however long the chain: what others\n"
+     "need is restored to a scratch file. There are two at a time, each as large as the files of a snapshot, and one more at\n"
+     "most for each doubling of the number of files where deltas branch. They have no names, and lie in the directory TMPDIR, or\n"
+     "beside the first FILE.lmc. Files may come in any order; bases that are none of them are named with --base. -v tells of each\n"
+     "the first 16 digits of its identity and of its base's. A damaged file (exit code 3) does not keep others from being\n"
+     "verified, but for those that need it, which are named; so it is with a base that is missing (exit code 4).\n"},
     {"diff",
      "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
      "\n"
@@ -131,7 +155,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, cat, diff, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, cat, diff, pipes, memory, exit", name);
 }
 
 #endif

@@ -531,10 +531,9 @@ class Long(Case):
         out, text, _ = self.measure("a tensor of step 57", "cat", "-v", names[57], "layer.3.weight", *chain)
         self.assertEqual(out, step_57[start + at[0]:start + at[1]])
         n_bytes = int(re.search(r"reads of (\d+) bytes", text).group(1))
-        print("read %d bytes of %d; the tensor is %.1f %% of the snapshot, all indexes take about %d" % (
-            n_bytes, sum(packed), 100 * len(out) / size, 5000 * self.N))
-        self.assertLess(n_bytes, sum(packed[:58]) * 0.15)
-        self.assertLess(memory, 400 << 10)
+        print("read %d bytes of %d; the tensor is %.1f %% of the snapshot" % (n_bytes, sum(packed), 100 * len(out) / size))
+        self.assertLess(n_bytes, sum(packed[:58]) * 0.25)  # it shares blocks with its neighbours
+        self.assertLess(memory, 320 << 10)  # which grows by 2 MiB for each link
 
 
 if __name__ == "__main__":
