@@ -143,7 +143,10 @@ static int recode_snapshot(const char *tip, const char *onto, const char *output
     struct output out;
     struct base *base = onto ? find_base_named(onto, o) : NULL;
     const lmc_base *own;
-    int code = open_archive_file(&a, tip, o);
+    int code;
+    if (onto && !base)
+        return fail(CODE_BASE, onto, "is none of the bases that are given");
+    code = open_archive_file(&a, tip, o);
     if (code == CODE_OK && output)
         code = check_output(output, &a.st, o->force);
     if (code == CODE_OK)
