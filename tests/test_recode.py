@@ -305,6 +305,20 @@ class Rebase(Chain):
         self.lmc("rebase", *self.bases(range(5)), "--onto", "s05.lmc", "copy.lmc", "-o", "y.lmc")
         self.restores("y.lmc", self.made[5][0], *self.bases(range(6)))
 
+    def test_index_that_lies(self):
+        """Blocks that are right, each by itself, but not what the index, right in itself, says of them."""
+        sys.path.insert(0, os.path.join(ROOT, "spec"))
+        import make_vectors as vectors
+        data, wrong = b"what is there" * 100, bytes(range(32))
+        for patch in ({}, {"entry0.File_CRC": lambda crc: crc ^ 1},
+                      {"entry0.Identity0": wrong, "index.Snapshot_Identity": vectors.identity_of_snapshot([(b"", wrong)])}):
+            self.write("x.lmc", bytes(vectors.build([vectors.Src(b"", data), vectors.Run([vectors.stored(data)])], patch=patch).out))
+            for args in (["rebase", "--onto", "none", "x.lmc", "-o", "y.lmc"], ["rebase", "--onto", "s00.lmc", "x.lmc", "-c"], ["verify", "x.lmc"]):
+                self.lmc(*args, code=3 if patch else 0)
+                self.assertEqual(os.path.exists(self.path("y.lmc")), not patch)
+            if not patch:
+                os.unlink(self.path("y.lmc"))
+
     def test_vectors_of_the_specification(self):
         vectors = os.path.join(ROOT, "spec", "vectors")
         with open(os.path.join(vectors, "manifest.json")) as f:
