@@ -7240,6 +7240,52 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
         for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
 
+static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i) { return run->segments + (size_t)LMC__SEGMENT_SIZE * i; }
+
+/* Bytes of prediction for one of the run. */
+static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
+/* Where the prediction of a segment with a Base begins. */
+static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+{
+    const uint32_t number = lmc__load32(segment + 4) - 1;
+    lmc__range found;
+    found.end = 0; /* not looked for */
+    if (run->prediction == LMC__PREDICT_OWN) {
+        found.file_number = number;
+        found.start = lmc__load64(segment + 24);
+    } else if (o->in_place) {
+        found.file_number = run->file_number;
+        found.start = lmc__load64(segment + 8);
+    } else {
+        const lmc__item *item = lmc__get_item(o, number);
+        found.file_number = item->file_number;
+        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+    }
+    return found;
+}
+
+/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too, and is best read at once. */
+static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number, uint64_t start)
+{
+    const uint8_t *segment = lmc__segment_at(run, i);
+    lmc__range found;
+    if (lmc__load32(segment + 4) == 0) return 0;
+    found = lmc__locate(o, run, segment);
+    return found.file_number == file_number && found.start == start;
+}
+
+/* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number, uint64_t start, uint8_t *dst, size_t size)
+{
+    if (run->prediction == LMC__PREDICT_BASE && !o->in_place) return o->base->read(o->base->user, file_number, start, dst, size);
+    if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
+    LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
+    LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
+    lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
+    return LMC_OK;
+}
+
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset, uint8_t *dst, size_t size)
 {
@@ -7249,29 +7295,22 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back) return LMC_ERR_READ_BACK;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        if (lmc__load64(run->segments + (size_t)LMC__SEGMENT_SIZE * middle + 8) <= offset) low = middle;
+        if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
         else high = middle;
     }
     for (; size != 0; low++) {
-        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * low;
+        const uint8_t *p = lmc__segment_at(run, low);
         const uint64_t at = offset - lmc__load64(p + 8);
-        const size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
-        const uint32_t number = lmc__load32(p + 4);
-        const uint64_t from = lmc__load64(p + 24);
-        if (number == 0) {
+        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
+        lmc__range from;
+        if (lmc__load32(p + 4) == 0) {
             memset(dst, 0, part);
-        } else if (run->prediction == LMC__PREDICT_BASE && o->in_place) {
-            LMC__TRY(o->read_back(o->user, run->file_number, offset, dst, part));
-        } else if (run->prediction == LMC__PREDICT_BASE) {
-            const lmc__item *item = lmc__get_item(o, number - 1);
-            const uint64_t start = item->tensor ? item->tensor->offset : 0;
-            LMC__TRY(o->base->read(o->base->user, item->file_number, start + from + at, dst, part));
-        } else if (!run->conversion) {
-            LMC__TRY(o->read_back(o->user, number - 1, from + at, dst, part));
-        } else { /* blocks and segments have whole elements */
-            LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)part));
-            LMC__TRY(o->read_back(o->user, number - 1, from + 2 * at, o->wide.data, 2 * part));
-            lmc_convert(dst, o->wide.data, part / 2, (enum lmc_conversion)run->conversion);
+        } else {
+            from = lmc__locate(o, run, p);
+            from.start += lmc__scale(run) * at;
+            for (; part < size && lmc__follows(o, run, low + 1, from.file_number, from.start + lmc__scale(run) * part); low++)
+                part += (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, low + 1) + 16));
+            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
         offset += part;
@@ -8635,7 +8674,7 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
         for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
             for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, run->segments + (size_t)LMC__SEGMENT_SIZE * k, &tensor);
+                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
         }
     }
     lmc__free_buffer(&items);

@@ -135,7 +135,7 @@ static const struct topic topics[] = {
      "  the index: a few bytes for each block, and the names                 about 100 bytes for each MB of bf16\n"
      "  the header of a safetensors or GGUF file, while it is parsed         at most 100 MB of text; JSON takes 15 times its size\n"
      "\n"
-     "  20 MiB for a base that is a .lmc file, and 2 for each other link of a chain, and its index\n"
+     "  20 MiB for a base that is a .lmc file; for each link of a chain its index, and 2 MiB where tensors have moved\n"
      "\n"
      "-l and cat hold the index twice and a window of 4 MiB, diff three pieces of 16 MiB.\n"},
     {"exit",
