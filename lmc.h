@@ -391,7 +391,8 @@ typedef struct lmc_restore_options { /* all zero: defaults */
     int (*write)(void *user, const void *data, size_t size); /* the file's next bytes, already checked block by block */
     int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
     const lmc_base *base;          /* what a delta is restored with, or NULL; must outlive the call */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* what write() got; or NULL */
+    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's thread, never beside write() */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
     int in_place;                  /* 1: write() overwrites the base, which read_back reads; see below */
     uint64_t n_done;               /* in place: bytes that an earlier attempt has written: they are checked, write() gets the rest */
 } lmc_restore_options;
@@ -404,12 +405,17 @@ typedef struct lmc_restore_options { /* all zero: defaults */
  * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that say what is wrong with the input. Of a
  * wrong base nothing is written.
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block. lmc_can_restore_in_place tells whether they can. The
- * caller makes sure of the base's identity (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
- * compared before the block is written; what was written before a BASE_WRONG stays. A block that is half written when the program dies
- * can be decoded no more, so keep what write() gets elsewhere, synced, until it is where it belongs, also after a crash. write() gets
- * whole blocks, so the sum of its sizes is what n_done of the next attempt may be; bytes before that which are not those of the delta
- * are BASE_WRONG, an n_done within a block is ARGUMENT. */
+ * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the delta with a reader first: that finds one
+ * that is cut short, and lmc_can_restore_in_place tells whether the files can stay where they are. The caller makes sure of the base's
+ * identity (options->base is not used), or leaves it to the CRC of each block's base bytes, which is compared before the block is
+ * written; and as nothing else is compared with the target, begin_file() must refuse a file that has another path, kind or size
+ * there, and read_back() what lies outside of it.
+ * write() gets one or more whole blocks. One that is half written when the program dies can be decoded no more, so keep what write()
+ * gets elsewhere, synced, until it is where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the
+ * next attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done within a block or beyond the end
+ * ARGUMENT. After any error what was written stays, and the target is neither the one nor the other: go on later, with an intact
+ * copy of the same delta.
+ */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -449,11 +455,13 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader, uint8_t identit
  * Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
 LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth);
-/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else meanwhile. */
+/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else meanwhile. Links of a chain that have their
+ * tensors in one order take time in proportion to their number. Where many small tensors are in another order than in the base, a block
+ * may be decoded for each of them, and for each link where that is so, the factors multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
 /* 1 if the snapshot can be restored over its base, which the reader was given: the two have files of the same paths, kinds and sizes, and
  * each prediction by the base lies where what it predicts will lie. Without a base: 0 if the snapshot is no delta, or shows of itself
- * that this cannot be; else 1. */
+ * that this cannot be; else 1. (0, too, if there is no memory to find out.) */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors (tensors: those of file->tensors).
  * Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
@@ -8774,11 +8782,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run,
                                              lmc__buffer *buffer, size_t *head)
 {
     const uint64_t start = first * run->block_size, stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const size_t tail = stop > end ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = start < offset ? lmc__block_size_at(run, first) : 0;
+    const int has_head = start < offset, has_tail = stop > end && !(has_head && n == 1);
+    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
+    *head = has_head ? lmc__block_size_at(run, first) : 0;
     LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
     if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (*head && n == 1) return LMC_OK;
     if (stop - start > *head + (uint64_t)tail)
         LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head, dst + (size_t)(start + *head - offset), (size_t)(stop - start - *head - tail)));
     return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail) : LMC_OK;
@@ -8835,7 +8843,8 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
 /* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and then a block goes through all of them
- * at one place. */
+ * at one place. A window begins with the first block that is not there yet: what is asked for from front to back is decoded once, and so
+ * asked for once of the next link. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
 {
     lmc_reader *r = (lmc_reader *)user;
@@ -8847,23 +8856,23 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run = &lmc__run_at(r, number)->run;
         const uint64_t at = offset - run->start;
         size_t part = (size_t)lmc__min64(size, run->size - at);
-        if (at % run->block_size == 0 && (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(lmc__read_run(r, number, at, out, part));
-        } else {
-            if (file_number != r->window_file || offset < r->window_start || offset - r->window_start >= r->window.size) {
-                const size_t span = run->block_size > LMC__WINDOW_SIZE ? run->block_size : LMC__WINDOW_SIZE; /* powers of two */
-                const uint64_t start = at - at % span;
-                const size_t n = (size_t)lmc__min64(span, run->size - start);
-                r->window.size = 0; /* nothing, if reading fails */
-                LMC__TRY(lmc__reserve(&r->window, n));
-                LMC__TRY(lmc__read_run(r, number, start, r->window.data, n));
-                r->window.size = n;
-                r->window_file = file_number;
-                r->window_start = run->start + start;
-            }
+        if (file_number == r->window_file && offset >= r->window_start && offset - r->window_start < r->window.size) {
             part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
             memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        } else if (at % run->block_size == 0 && (part >= run->block_size || part == run->size - at)) {
+            if (part < run->size - at) part -= part % run->block_size;
+            LMC__TRY(lmc__read_run(r, number, at, out, part));
+        } else { /* to be found in it now */
+            const size_t span = run->block_size > LMC__WINDOW_SIZE ? run->block_size : LMC__WINDOW_SIZE; /* powers of two */
+            const uint64_t start = at - at % run->block_size;
+            const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
+            r->window.size = 0; /* nothing, if reading fails */
+            LMC__TRY(lmc__reserve(&r->window, n));
+            LMC__TRY(lmc__read_run(r, number, start, r->window.data, n));
+            r->window.size = n;
+            r->window_file = file_number;
+            r->window_start = run->start + start;
+            continue;
         }
         out += part;
         offset += part;

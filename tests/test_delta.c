@@ -996,6 +996,123 @@ static void test_chain(void)
     }
 }
 
+/* What a reader is asked for as a base: pieces of two files by turns, and again after a failure. */
+static void test_as_base(void)
+{
+    t_memory out;
+    lmc_reader *reader;
+    lmc_base base;
+    t_calls calls;
+    uint8_t got[3000];
+    size_t i;
+    make_models(1200);
+    check_model(&g_old, NULL, 0, 0, 14, LMC_LEVEL_DEFAULT, "old", &out);
+    reader = open_memory(&out, NULL, NULL);
+    base = lmc_make_reader_base(reader);
+    for (i = 0; i < 12; i++) {
+        const size_t at = 777 + i / 4 * 2500;
+        CHECK_STATUS(base.read(base.user, i % 2, at, got, sizeof got), LMC_OK);
+        CHECK(memcmp(got, g_old.files[i % 2].data + at, sizeof got) == 0);
+    }
+    memset(&calls, 0, sizeof calls);
+    out.calls = &calls;
+    for (i = 0; i < 3; i++) { /* the first window of each file; then the one of the other file again */
+        calls.calls = 0;
+        calls.fail_at = i == 2 ? -1 : 0;
+        CHECK_STATUS(base.read(base.user, i % 2, 301, got, sizeof got), i == 2 ? LMC_OK : LMC_ERR_READ);
+        calls.fail_at = -1;
+        CHECK_STATUS(base.read(base.user, i % 2, 301, got, sizeof got), LMC_OK);
+        CHECK(memcmp(got, g_old.files[i % 2].data + 301, sizeof got) == 0);
+    }
+    CHECK_STATUS(base.read(base.user, 0, g_old.files[0].size, got, 1), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(base.read(base.user, 99, 0, got, 1), LMC_ERR_ARGUMENT);
+    lmc_free_reader(reader);
+    free(out.data);
+    free_models();
+}
+
+typedef struct counted {
+    t_memory memory;
+    uint64_t bytes;
+} counted;
+
+static int read_counted(void *user, uint64_t offset, void *dst, size_t size)
+{
+    counted *c = (counted *)user;
+    c->bytes += size;
+    return t_read_at(&c->memory, offset, dst, size);
+}
+
+/* Links that are cut differently: each is read hardly more than once, however many stand above it. */
+static void test_long_chain(void)
+{
+    enum { LINKS = 12, TENSORS = 9 };
+    static const unsigned log2_blocks[] = {14, 20, 16, 0, 18, 15};
+    static part parts[2][TENSORS];
+    static t_model models[2];
+    static counted links[LINKS];
+    static const char *const names[TENSORS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    lmc_reader *readers[LINKS];
+    lmc_base bases[LINKS];
+    uint8_t *got;
+    size_t i, k, at, size;
+    for (i = 0; i < LINKS; i++) {
+        lmc_writer_options options;
+        loose files;
+        lmc_base base;
+        for (k = 0; k < TENSORS; k++)
+            parts[i % 2][k] = i ? change(&parts[1 - i % 2][k], T_FEW, i * 50 + k)
+                                : make_part(names[k], k % 4 == 3 ? "BF16" : "F32", 1, k % 3 ? 3000 + 70000 * k : 250000, 0, T_GAUSS, k);
+        memset(&models[i % 2], 0, sizeof models[0]);
+        add_shard(&models[i % 2], "model", parts[i % 2], NULL, TENSORS);
+        memset(&options, 0, sizeof options);
+        options.log2_block = log2_blocks[i % 6];
+        if (i) {
+            base = make_loose(&files, &models[1 - i % 2], NULL, 0);
+            base.chain_depth = (uint32_t)i - 1;
+            options.base = &base;
+        }
+        memset(&links[i], 0, sizeof links[i]);
+        CHECK_STATUS(t_write_model(&models[i % 2], &links[i].memory, &options, 0, NULL), LMC_OK);
+        if (i == 0) continue;
+        free_loose(&files);
+        t_free_model(&models[1 - i % 2]);
+        free_parts(parts[1 - i % 2], TENSORS);
+    }
+    for (i = 0; i < LINKS; i++) {
+        lmc_reader_options options;
+        lmc_source source;
+        memset(&options, 0, sizeof options);
+        options.base = i ? &bases[i - 1] : NULL;
+        options.lender = i ? readers[i - 1] : NULL;
+        source.read_at = read_counted;
+        source.user = &links[i];
+        source.size = links[i].memory.size;
+        CHECK_STATUS(lmc_open_reader(&readers[i], &source, &options), LMC_OK);
+        bases[i] = lmc_make_reader_base(readers[i]);
+    }
+    for (i = 0; i < LINKS; i++) links[i].bytes = 0;
+    size = models[(LINKS - 1) % 2].files[0].size;
+    got = allocate(size);
+    for (at = 0; at < size; at += 3000000) { /* in pieces that are cut like nothing else */
+        const size_t part_size = size - at < 3000000 ? size - at : 3000000;
+        CHECK_STATUS(lmc_read_file(readers[LINKS - 1], 0, at, got + at, part_size), LMC_OK);
+    }
+    CHECK(memcmp(got, models[(LINKS - 1) % 2].files[0].data, size) == 0);
+    for (i = 0; i < LINKS; i++) {
+        const double times = (double)links[i].bytes / (double)links[i].memory.size;
+        t_note("link %lu of the chain was read %.2f times", (unsigned long)i, times);
+        CHECK(times < 1.8);
+    }
+    for (i = LINKS; i-- > 0;) {
+        lmc_free_reader(readers[i]);
+        free(links[i].memory.data);
+    }
+    free(got);
+    t_free_model(&models[(LINKS - 1) % 2]);
+    free_parts(parts[(LINKS - 1) % 2], TENSORS);
+}
+
 /* -- twins -- */
 
 static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor, enum lmc_conversion conversion)
@@ -1686,6 +1803,8 @@ int main(int argc, char **argv)
     test_conversions();
     test_snapshots();
     test_chain();
+    test_as_base();
+    test_long_chain();
     test_twins();
     test_wrong_bases();
     test_faults();
