@@ -23,11 +23,12 @@ static const struct topic topics[] = {
      "  lmc -t FILE.lmc...     check everything, write nothing\n"
      "  lmc -l FILE.lmc...     list files and tensors\n"
      "  lmc cat FILE.lmc TENSOR[SLICE]   write the bytes of a tensor, e.g. 'wte.weight[0:128,:]'\n"
+     "  lmc apply DELTA... TARGET        turn a file or directory into what comes next, in place\n"
      "  lmc diff FROM TO       what has changed, tensor by tensor, and what a delta would take\n"
      "  lmc fold --base BASE DELTA... -o OUT      one delta out of a chain of them\n"
      "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
      "  lmc verify FILE...     check whole chains, each link once\n"
-     "  lmc help TOPIC         formats, directories, deltas, chains, cat, diff, pipes, memory, exit\n"
+     "  lmc help TOPIC         formats, directories, deltas, chains, apply, cat, diff, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
@@ -41,10 +42,11 @@ static const struct topic topics[] = {
      "      --max         smaller, but slower        --progress, --no-progress\n"
      "      --npy         cat: as a .npy file    -V, --version     -h, --help\n"
      "      --file PATH   cat: in that file          --no-twins    store each tensor by itself\n"
+     "      --trust-base  apply: do not read the target first to know that it is the right one\n"
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat', 'diff', 'fold', 'rebase', 'verify' and 'help' come first, before any option; files of these names are ./cat and so on.\n"},
+     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify' and 'help' come first, before any option; files so named are ./cat, ...\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -103,6 +105,25 @@ static const struct topic topics[] = {
      "beside the first FILE.lmc. Files may come in any order; bases that are none of them are named with --base. -v tells of each\n"
      "the first 16 digits of its identity and of its base's. A damaged file (exit code 3) does not keep others from being\n"
      "verified, but for those that need it, which are named; so it is with a base that is missing (exit code 4).\n"},
+    {"apply",
+     "  lmc apply [--trust-base] [-f] [-T#] DELTA... TARGET\n"
+     "\n"
+     "Makes of TARGET, a file or directory that is the base of the first DELTA, what the last one restores, in place: block by block,\n"
+     "in memory that does not grow with it. A DELTA of '-' is standard input. Whoever reads TARGET meanwhile sees a mixture.\n"
+     "\n"
+     "TARGET is read whole first, to know its identity. If it is what a DELTA restores, that one and those before it are passed\n"
+     "over, and nothing is changed if it is the last: the same command can be repeated. If it is anything else, or the deltas\n"
+     "are not in order, the exit code is 4, and nothing is changed. --trust-base goes without reading it: layout and sizes are\n"
+     "compared, and each block's checksum of its base before it is written, the first 4 to 32 MiB before anything is; where\n"
+     "these do not fit, TARGET is read after all.\n"
+     "\n"
+     "What is written goes to .TARGET.lmc-apply beside TARGET first, and to the disk. After a kill or a crash, of lmc or of the\n"
+     "machine, give the same command again: it goes on from there. Until then TARGET is neither old nor new; --base and other\n"
+     "deltas refuse it. Mode and time become those of the snapshot, the owner stays.\n"
+     "\n"
+     "Where the layout changes (another header, files that come or go), the snapshot is restored beside TARGET and takes its\n"
+     "place at once; what it does not hold, which all belonged to the base, goes. Hard links, and links within TARGET, are\n"
+     "refused unless forced with -f: what else they name would change, too. -f also opens files that are read-only.\n"},
     {"diff",
      "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
      "\n"
@@ -155,7 +176,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, cat, diff, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, cat, diff, pipes, memory, exit", name);
 }
 
 #endif

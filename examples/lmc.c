@@ -7,8 +7,8 @@
  *   options.h     what is asked for           twins.h       tensors that repeat others
  *   files.h       outputs, trees              compress.h    files and directories to snapshots
  *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
- *                                             inspect.h     lists, single tensors; diff.h
- *                                             recode.h      fold and rebase; verify.h
+ *   journal.h     writes that survive a kill  inspect.h     lists, single tensors; diff.h
+ *   apply.h       deltas in place             recode.h      fold and rebase; verify.h
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -20,10 +20,14 @@
 #if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
 #define _DARWIN_C_SOURCE
 #endif
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* renameat2 */
+#endif
 
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
+#include "apply.h"
 #include "diff.h"
 #include "help.h"
 #include "recode.h"
@@ -198,6 +202,8 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         o->opaque = 1;
     else if (strcmp(word, "no-twins") == 0)
         o->no_twins = 1;
+    else if (strcmp(word, "trust-base") == 0)
+        o->trust_base = 1;
     else if (strcmp(word, "max") == 0)
         o->level = LMC_LEVEL_MAX;
     else if (strcmp(word, "progress") == 0)
@@ -232,6 +238,10 @@ static int parse_arguments(struct options *o, struct arguments *a)
 static int check_options(const struct options *o, const struct arguments *a)
 {
     int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE, recodes = o->verb == VERB_FOLD || o->verb == VERB_REBASE;
+    if (o->verb == VERB_APPLY && (o->output || o->to_stdout || o->recursive || o->bases->n))
+        return fail_usage("-o, -c, -r and --base are not for 'lmc apply'%s", "");
+    if (o->trust_base && o->verb != VERB_APPLY)
+        return fail_usage("--trust-base is for 'lmc apply'%s", "");
     if (a->word && o->verb < VERB_CAT)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
     if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
@@ -255,7 +265,7 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o and -c exclude each other%s", "");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && o->bases->n == 0)
+    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && o->verb != VERB_APPLY && o->bases->n == 0)
         return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
     if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && !recodes)
         return fail_usage("--max is for compressing%s", "");
@@ -354,6 +364,11 @@ static int process_all(const struct options *o, const struct arguments *a)
             return fail_usage("usage: lmc verify [--base BASE]... FILE.lmc...%s", "");
         return verify_files(a->argv, (size_t)a->n_files, o);
     }
+    if (o->verb == VERB_APPLY) {
+        if (a->n_files < 2)
+            return fail_usage("usage: lmc apply [--trust-base] DELTA... TARGET%s", "");
+        return apply_deltas(a->argv, (size_t)a->n_files, o);
+    }
     if (a->n_files == 0)
         return process_path("-", o);
     for (int i = 0; i < a->n_files; i++)
@@ -384,7 +399,7 @@ static unsigned count_threads(const struct options *o)
 static void set_defaults(struct options *o, struct arguments *a)
 {
     static const struct { const char *name; enum verb verb; } words[] = {
-        {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY}};
+        {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"apply", VERB_APPLY}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY}};
     const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
     memset(o, 0, sizeof *o);
     o->progress = -1;
@@ -414,17 +429,18 @@ static int close_standard_output(int code)
 
 static int run(struct options *o, struct arguments *a)
 {
+    struct pool pool; /* not of the options, which are copied */
     int code;
     umask_of_process = umask(0);
     umask(umask_of_process);
     watch_signals();
     progress.wanted = o->progress < 0 ? o->verbosity > 0 && isatty(STDERR_FILENO) : o->progress;
-    o->parallel.n_workers = pool_open(&o->pool, count_threads(o));
+    o->parallel.n_workers = pool_open(&pool, count_threads(o));
     o->parallel.run = pool_run;
-    o->parallel.user = &o->pool;
+    o->parallel.user = &pool;
     code = process_all(o, a);
     progress_clear();
-    pool_close(&o->pool);
+    pool_close(&pool);
     return code;
 }
 

@@ -6,7 +6,7 @@
 
 #include "threads.h"
 
-enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY };
+enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY, VERB_APPLY };
 
 /* The arguments of --base, see base.h. */
 struct bases {
@@ -17,7 +17,7 @@ struct bases {
 
 struct options {
     enum verb verb;
-    int to_stdout, force, remove_source, recursive, json, npy, opaque, no_twins;
+    int to_stdout, force, remove_source, recursive, json, npy, opaque, no_twins, trust_base;
     int verbosity;            /* 0 quiet, 1 default, 2 and more verbose */
     const char *output;       /* -o; NULL */
     enum lmc_dtype dtype;     /* --dtype; LMC_AUTO: look into the file */
@@ -27,7 +27,6 @@ struct options {
     const char *onto;         /* --onto; NULL */
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */
-    struct pool pool;
     lmc_parallel parallel;
 };
 

@@ -1,0 +1,631 @@
+/* journal.h - what makes applying a delta in place survive a crash: the side file, and the writes that go through it
+ * SPDX-License-Identifier: MIT
+ *
+ * A block that is half written cannot be decoded again: its base is gone. So what is to be written goes to a side file first,
+ * .NAME.lmc-apply beside the target NAME, and from there to the target. Integers are little-endian. The side file is
+ *
+ *   0      header, 512 bytes
+ *   4096   slot 0, of the header's capacity, and behind it slot 1, of the same
+ *
+ *   header  0 magic | 8 version, 1 | 12 size of the name | 16 bytes of the snapshot | 24 bytes done at the start
+ *           32 capacity | 40 size of the delta | 48 CRC of its end (the last 64 KiB, or all) | 52 zero
+ *           56 identity of the snapshot, 32 bytes | 88 of the base | 120 name of the delta, for messages, then zeros
+ *           508 CRC of all this
+ *   slot    0 number, 1 for the first one written; number n is slot n % 2 | 8 bytes of the snapshot that are done with it
+ *           16 size of the patches | 24 CRC of these | 28 CRC of bytes 0 to 28 | 32 patches
+ *   patch   0 file of the snapshot | 4 how many words change | 8 first byte in that file | 16 size, at most 64 KiB | 20 zero
+ *           24 for each 64 words of 8 bytes, the last one perhaps in part, a mask: bit i says that word i changes
+ *           then the new words, 8 bytes each, zero behind the end of the patch
+ *
+ * CRC is CRC-32C. Bytes of the snapshot are counted through its files in their order. A patch says only what changes, which makes
+ * it small; as a torn write leaves each byte old or new, it repairs that just as all new bytes would. Writing goes by turns:
+ *
+ *   1  first of all: the target is synced; a header, no slots; synced, renamed, the directory synced
+ *   2  the target is synced, and so all that earlier slots hold is there
+ *   3  slot n is written and synced, then its patches go to the target; n grows, and 2 follows
+ *   4  at the end the target is synced, attributes are set and synced, the side file is removed
+ *
+ * Whoever finds a side file takes the slot with a right CRC and the higher number: what came before it is in the target, of its
+ * own patches perhaps some, of what comes after it nothing. Is there none, nothing was written since the start. The target is read
+ * through these patches, all that is done is compared with the CRCs of the delta, and only then is the target touched again: it may
+ * have been replaced meanwhile. Larger slots want a new side file, with what is done at its start, which replaces the old one.
+ */
+#ifndef LMC_JOURNAL_H
+#define LMC_JOURNAL_H
+
+#include "restore.h"
+
+#define JOURNAL_HEADER_SIZE 512u
+#define JOURNAL_NAME_AT 120u
+#define JOURNAL_NAME_ROOM 256u
+#define JOURNAL_SLOTS_AT 4096u
+#define SLOT_HEADER_SIZE 32u
+#define PATCH_HEADER_SIZE 24u
+#define PATCH_SIZE ((size_t)64 << 10)
+#define DELTA_END_SIZE ((size_t)64 << 10)
+
+/* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster and takes more memory. */
+#define SLOT_SIZE ((size_t)4 << 20)
+#define SLOT_SPAN ((uint64_t)32 << 20)
+
+static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l', 0x0A};
+
+static void store_number(unsigned char *p, uint64_t value, unsigned size)
+{
+    for (unsigned i = 0; i < size; i++)
+        p[i] = (unsigned char)(value >> (8 * i));
+}
+
+static uint64_t load_number(const unsigned char *p, unsigned size)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < size; i++)
+        value |= (uint64_t)p[i] << (8 * i);
+    return value;
+}
+
+/* 0 or errno. What the system cannot sync needs none. */
+static int sync_data(int fd)
+{
+#if defined(_POSIX_SYNCHRONIZED_IO) && _POSIX_SYNCHRONIZED_IO > 0 && !defined(__APPLE__)
+    int result = fdatasync(fd);
+#else
+    int result = fsync(fd);
+#endif
+    return result == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
+}
+
+static int write_at(int fd, uint64_t offset, const void *data, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = pwrite(fd, (const char *)data + done, size - done, (off_t)(offset + done));
+        if (n < 0 && errno != EINTR)
+            return errno;
+        if (n > 0)
+            done += (size_t)n;
+    }
+    return 0;
+}
+
+/* -- place: the files of a snapshot where they are on the disk, one of them open -- */
+
+struct place {
+    const char *root;  /* a directory, or the file of a snapshot of one file */
+    const lmc_file *(*get_file)(void *user, size_t number);
+    void *user;
+    int may_write;
+    int fd;            /* -1 */
+    size_t number;     /* of the file that is open */
+    int is_written;    /* and not synced since */
+    int code;          /* what was reported */
+};
+
+static void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t), void *user, int may_write)
+{
+    memset(p, 0, sizeof *p);
+    p->root = root;
+    p->get_file = get_file;
+    p->user = user;
+    p->may_write = may_write;
+    p->fd = -1;
+}
+
+static int fail_place(struct place *p, size_t number, int error, const char *what)
+{
+    char *path = join_path(p->root, p->get_file(p->user, number)->path);
+    p->code = error < 0 ? fail_changed(path) : fail_errno(path, error, what);
+    free(path);
+    return p->code;
+}
+
+static int sync_place(struct place *p)
+{
+    int error = p->is_written ? sync_data(p->fd) : 0;
+    p->is_written = 0;
+    return error ? fail_place(p, p->number, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+/* Data that was written is synced on the way, so that only the open file may need it. */
+static int close_place(struct place *p)
+{
+    int code = p->fd >= 0 ? sync_place(p) : CODE_OK;
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
+    return code;
+}
+
+static int go_to_file(struct place *p, size_t number)
+{
+    char *path;
+    int error, code;
+    if (p->fd >= 0 && p->number == number)
+        return CODE_OK;
+    code = close_place(p);
+    if (code != CODE_OK)
+        return code;
+    path = join_path(p->root, p->get_file(p->user, number)->path);
+    p->number = number;
+    p->fd = open(path, (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    error = errno;
+    free(path);
+    return p->fd < 0 ? fail_place(p, number, error, "cannot open it") : CODE_OK;
+}
+
+static int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    int code = go_to_file(p, number), error;
+    if (code != CODE_OK)
+        return code;
+    error = read_at(p->fd, offset, dst, size);
+    return error ? fail_place(p, number, error, "cannot read it") : CODE_OK;
+}
+
+static int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size)
+{
+    int code = go_to_file(p, number), error;
+    if (code != CODE_OK)
+        return code;
+    p->is_written = 1;
+    error = write_at(p->fd, offset, data, size);
+    return error ? fail_place(p, number, error, "cannot write to it") : CODE_OK;
+}
+
+/* -- patches -- */
+
+struct patch {
+    size_t file_number, n_words;
+    uint64_t offset;
+    size_t size;
+    const unsigned char *masks, *words;
+};
+
+struct patches {
+    unsigned char *data;
+    size_t size, room;
+};
+
+static size_t count_masks(size_t size)
+{
+    return (size + 511) / 512;
+}
+
+/* The patch at *at, which moves behind it; 0: there is none. The patches have been made or checked here. */
+static int next_patch(const struct patches *list, size_t *at, struct patch *p)
+{
+    const unsigned char *head;
+    if (*at == list->size)
+        return 0;
+    head = list->data + *at;
+    p->file_number = (size_t)load_number(head, 4);
+    p->n_words = (size_t)load_number(head + 4, 4);
+    p->offset = load_number(head + 8, 8);
+    p->size = (size_t)load_number(head + 16, 4);
+    p->masks = head + PATCH_HEADER_SIZE;
+    p->words = p->masks + 8 * count_masks(p->size);
+    *at += PATCH_HEADER_SIZE + 8 * (count_masks(p->size) + p->n_words);
+    return 1;
+}
+
+/* The mask of the 64 words that differ; these go to *words, which moves behind them, and of which one more may be written.
+ * No branches: where changes are cannot be foreseen. */
+static uint64_t compare_words(const unsigned char *from, const unsigned char *to, unsigned char **words)
+{
+    unsigned char *word = *words;
+    uint64_t mask = 0;
+    for (unsigned k = 0; k < 64; k++) {
+        uint64_t old, new_one;
+        memcpy(&old, from + 8 * k, 8);
+        memcpy(&new_one, to + 8 * k, 8);
+        memcpy(word, &new_one, 8);
+        word += old != new_one ? 8 : 0;
+        mask |= (uint64_t)(old != new_one) << k;
+    }
+    *words = word;
+    return mask;
+}
+
+/* Adds what turns one into the other, at most PATCH_SIZE bytes, unless they are equal. */
+static void add_patch(struct patches *list, size_t file_number, uint64_t offset, const unsigned char *from, const unsigned char *to, size_t size)
+{
+    const size_t n_masks = count_masks(size), most = PATCH_HEADER_SIZE + n_masks * (8 + 512) + 8;
+    unsigned char *head, *mask, *words, *end, last[2][512];
+    if (list->room - list->size < most) {
+        list->room += list->room / 2 + most;
+        list->data = (unsigned char *)resize(list->data, list->room, 1);
+    }
+    head = list->data + list->size;
+    mask = head + PATCH_HEADER_SIZE;
+    words = end = mask + 8 * n_masks;
+    for (; size >= 512; size -= 512, from += 512, to += 512, mask += 8)
+        store_number(mask, compare_words(from, to, &end), 8);
+    if (size) {
+        memset(last, 0, sizeof last);
+        memcpy(last[0], from, size);
+        memcpy(last[1], to, size);
+        store_number(mask, compare_words(last[0], last[1], &end), 8);
+    }
+    if (end == words)
+        return;
+    size += 512 * (size_t)(mask - head - PATCH_HEADER_SIZE) / 8;
+    store_number(head, file_number, 4);
+    store_number(head + 4, (uint64_t)(end - words) / 8, 4);
+    store_number(head + 8, offset, 8);
+    store_number(head + 16, size, 4);
+    store_number(head + 20, 0, 4);
+    list->size = (size_t)(end - list->data);
+}
+
+static unsigned find_lowest_bit(uint64_t mask)
+{
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(mask);
+#else
+    unsigned n = 0;
+    for (; !(mask & 1); mask >>= 1)
+        n++;
+    return n;
+#endif
+}
+
+/* Puts what of the patch lies within [offset, offset + size) of its file into data, which holds these bytes. */
+static void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size_t size)
+{
+    const int is_within = offset <= p->offset && p->offset + p->size <= offset + size;
+    const unsigned char *word = p->words;
+    for (size_t i = 0; i < count_masks(p->size); i++)
+        for (uint64_t mask = load_number(p->masks + 8 * i, 8); mask; mask &= mask - 1, word += 8) {
+            uint64_t at = p->offset + 512 * i + 8 * find_lowest_bit(mask), end = p->offset + p->size;
+            if (is_within && end - at >= 8)
+                memcpy(data + (size_t)(at - offset), word, 8);
+            else
+                for (size_t k = 0; k < 8 && at + k < end; k++)
+                    if (at + k >= offset && at + k - offset < size)
+                        data[at + k - offset] = word[k];
+        }
+}
+
+static unsigned count_bits(uint64_t mask)
+{
+    unsigned n = 0;
+    for (; mask; mask &= mask - 1)
+        n++;
+    return n;
+}
+
+/* Whether patches from a side file are what they must be, for files of these numbers. */
+static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
+{
+    for (size_t at = 0; at < list->size;) {
+        const unsigned char *head = list->data + at;
+        size_t left = list->size - at, size, n_words, n_masks, n = 0;
+        const lmc_file *file;
+        if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files || load_number(head + 20, 4) != 0)
+            return 0;
+        file = p->get_file(p->user, (size_t)load_number(head, 4));
+        n_words = (size_t)load_number(head + 4, 4);
+        size = (size_t)load_number(head + 16, 4);
+        n_masks = count_masks(size);
+        if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE || load_number(head + 8, 8) > file->size ||
+            file->size - load_number(head + 8, 8) < size || n_words > 64 * n_masks || left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
+            return 0;
+        for (size_t i = 0; i < n_masks; i++) {
+            uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
+            size_t n_here = (size - 512 * i + 7) / 8;
+            if (n_here < 64 && mask >> n_here)
+                return 0;
+            n += count_bits(mask);
+        }
+        if (n != n_words)
+            return 0;
+        at += PATCH_HEADER_SIZE + 8 * (n_masks + n_words);
+    }
+    return 1;
+}
+
+/* -- the side file -- */
+
+struct journal {
+    char *path;
+    int fd;                 /* -1: there is none yet */
+    unsigned char header[JOURNAL_HEADER_SIZE];
+    uint64_t capacity, number; /* number: of the last slot */
+    struct place *target;
+    struct patches pending; /* of what was handed over, but not written to the target */
+    int is_recorded;        /* and it stands in slot `number` */
+    uint64_t n_handed;      /* bytes of the snapshot that were handed over */
+    uint64_t n_recorded;    /* as of those that the side file knows to be done */
+    uint64_t span;          /* bytes since the last slot */
+    int is_touched;         /* the target was written to */
+    unsigned char *old, *patched; /* PATCH_SIZE each */
+};
+
+enum journal_state { JOURNAL_NONE, JOURNAL_OURS, JOURNAL_OTHER, JOURNAL_DAMAGED };
+
+/* ".NAME.lmc-apply" beside path. */
+static char *name_journal(const char *path)
+{
+    char *directory = directory_of(path), *name, *full;
+    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t size = strlen(last) + sizeof "..lmc-apply";
+    name = (char *)resize(NULL, size, 1);
+    snprintf(name, size, ".%s.lmc-apply", last);
+    full = join_path(directory, name);
+    free(name);
+    free(directory);
+    return full;
+}
+
+static int fail_journal(const struct journal *j, int error, const char *what)
+{
+    return fail_errno(j->path, error, what);
+}
+
+/* What the header says but for capacity and start: of which delta this is. */
+static int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
+{
+    uint64_t size = archive_size(delta);
+    size_t end = (size_t)(size < DELTA_END_SIZE ? size : DELTA_END_SIZE);
+    unsigned char *bytes = (unsigned char *)resize(NULL, end, 1), *h = j->header;
+    const char *name = strrchr(delta->name, '/') ? strrchr(delta->name, '/') + 1 : delta->name;
+    size_t length = strlen(name) < JOURNAL_NAME_ROOM ? strlen(name) : JOURNAL_NAME_ROOM;
+    int failed = read_archive(delta, size - end, bytes, end);
+    memset(h, 0, JOURNAL_HEADER_SIZE);
+    memcpy(h, journal_magic, sizeof journal_magic);
+    store_number(h + 8, 1, 4);
+    store_number(h + 12, length, 4);
+    store_number(h + 16, total, 8);
+    store_number(h + 40, size, 8);
+    store_number(h + 48, lmc_crc32c(0, bytes, end), 4);
+    lmc_get_identity(delta->reader, h + 56);
+    lmc_get_base_identity(delta->reader, h + 88);
+    memcpy(h + JOURNAL_NAME_AT, name, length);
+    free(bytes);
+    return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;
+}
+
+/* A new side file, without slots, in the place of any other. The target is synced. */
+static int create_journal(struct journal *j, uint64_t capacity)
+{
+    struct output out;
+    int code = open_output(&out, j->path, NULL, 1), error, fd;
+    struct attributes a;
+    if (code != CODE_OK)
+        return code;
+    j->capacity = (capacity + 4095) / 4096 * 4096;
+    store_number(j->header + 24, j->n_recorded, 8);
+    store_number(j->header + 32, j->capacity, 8);
+    store_number(j->header + 508, lmc_crc32c(0, j->header, 508), 4);
+    error = write_output(&out, j->header, JOURNAL_HEADER_SIZE);
+    fd = dup(out.fd);
+    if (error || fd < 0) {
+        code = fail_journal(j, error ? error : errno, "cannot write it");
+        discard_output(&out);
+        return code;
+    }
+    memset(&a, 0, sizeof a);
+    a.has_mode = 1;
+    a.mode = 0600;
+    code = commit_output(&out, &a);
+    if (code != CODE_OK || j->fd >= 0)
+        close(code != CODE_OK ? fd : j->fd);
+    if (code == CODE_OK)
+        j->fd = fd;
+    j->number = 0;
+    return code;
+}
+
+static uint64_t slot_at(const struct journal *j, uint64_t number)
+{
+    return JOURNAL_SLOTS_AT + (number & 1) * j->capacity;
+}
+
+static int write_slot(struct journal *j)
+{
+    unsigned char head[SLOT_HEADER_SIZE];
+    uint64_t at = slot_at(j, j->number + 1);
+    int error;
+    store_number(head, j->number + 1, 8);
+    store_number(head + 8, j->n_handed, 8);
+    store_number(head + 16, j->pending.size, 8);
+    store_number(head + 24, lmc_crc32c(0, j->pending.data, j->pending.size), 4);
+    store_number(head + 28, lmc_crc32c(0, head, 28), 4);
+    error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
+    if (!error)
+        error = write_at(j->fd, at, head, sizeof head);
+    if (!error)
+        error = sync_data(j->fd);
+    if (error)
+        return fail_journal(j, error, "cannot write it");
+    j->number++;
+    j->n_recorded = j->n_handed;
+    j->is_recorded = 1;
+    return CODE_OK;
+}
+
+/* Lets the disk begin with what was written, so that syncing takes less time. */
+static void begin_to_sync(const struct place *p)
+{
+#if defined(SYNC_FILE_RANGE_WRITE)
+    if (p->is_written)
+        (void)!sync_file_range(p->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+#else
+    (void)p;
+#endif
+}
+
+/* Brings all pending patches to the target, if need be through the side file. */
+static int flush_journal(struct journal *j)
+{
+    struct patch p;
+    int code = CODE_OK;
+    j->span = 0;
+    if (j->pending.size && !j->is_recorded) {
+        code = sync_place(j->target);
+        if (code == CODE_OK && (j->fd < 0 || j->capacity < SLOT_HEADER_SIZE + j->pending.size))
+            code = create_journal(j, SLOT_HEADER_SIZE + 2 * (j->pending.size > SLOT_SIZE ? j->pending.size : SLOT_SIZE));
+        if (code == CODE_OK)
+            code = write_slot(j);
+    }
+    for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);) {
+        code = read_place(j->target, p.file_number, p.offset, j->patched, p.size);
+        use_patch(&p, p.offset, j->patched, p.size);
+        j->is_touched = 1;
+        if (code == CODE_OK)
+            code = write_place(j->target, p.file_number, p.offset, j->patched, p.size);
+    }
+    j->pending.size = 0;
+    j->is_recorded = 0;
+    begin_to_sync(j->target);
+    return code;
+}
+
+/* The next bytes of the snapshot: of a file, from offset. */
+static int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset, const unsigned char *data, size_t size)
+{
+    int code = j->is_recorded ? flush_journal(j) : CODE_OK;
+    j->n_handed += size;
+    j->span += size;
+    while (size && code == CODE_OK) {
+        size_t part = PATCH_SIZE - (size_t)(offset % PATCH_SIZE);
+        part = part < size ? part : size;
+        code = read_place(j->target, file_number, offset, j->old, part);
+        if (code == CODE_OK)
+            add_patch(&j->pending, file_number, offset, j->old, data, part);
+        offset += part;
+        data += part;
+        size -= part;
+    }
+    if (code == CODE_OK && (j->pending.size >= SLOT_SIZE || j->span >= SLOT_SPAN))
+        code = flush_journal(j);
+    return code;
+}
+
+/* What the target holds, or would if nothing were pending. reading: the same files as j->target's */
+static int read_through_journal(const struct journal *j, struct place *reading, size_t number, uint64_t offset, unsigned char *dst, size_t size)
+{
+    struct patch p;
+    int code = read_place(reading, number, offset, dst, size);
+    for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);)
+        if (p.file_number == number && p.offset < offset + size && offset < p.offset + p.size)
+            use_patch(&p, offset, dst, size);
+    return code;
+}
+
+static void init_journal(struct journal *j, char *path)
+{
+    memset(j, 0, sizeof *j);
+    j->path = path;
+    j->fd = -1;
+    j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
+    j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
+}
+
+static void free_journal(struct journal *j)
+{
+    if (j->fd >= 0)
+        close(j->fd);
+    free(j->pending.data);
+    free(j->old);
+    free(j->patched);
+    free(j->path);
+}
+
+/* The target is complete and synced. */
+static int remove_journal(struct journal *j)
+{
+    int error;
+    if (j->fd < 0)
+        return CODE_OK;
+    error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
+    close(j->fd);
+    j->fd = -1;
+    return error ? fail_journal(j, error, "cannot remove it") : CODE_OK;
+}
+
+/* -- a side file that is there already -- */
+
+/* Reads the header into `header`. *name: of the delta, for messages; to be freed. */
+static int find_journal(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+{
+    struct stat st;
+    int error;
+    *state = JOURNAL_NONE;
+    *name = NULL;
+    j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (j->fd < 0)
+        return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
+    if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return fail(CODE_ERROR, j->path, "is in the way: it should be the side file of lmc apply, and is no file; remove it");
+    error = read_at(j->fd, 0, header, JOURNAL_HEADER_SIZE);
+    if (error > 0)
+        return fail_journal(j, error, "cannot read it");
+    *state = JOURNAL_DAMAGED;
+    if (error || memcmp(header, journal_magic, sizeof journal_magic) != 0 || lmc_crc32c(0, header, 508) != load_number(header + 508, 4))
+        return CODE_OK;
+    if (load_number(header + 8, 4) != 1)
+        return fail(CODE_ERROR, j->path, "was written by a newer version of lmc apply: finish with that");
+    if (load_number(header + 12, 4) > JOURNAL_NAME_ROOM || load_number(header + 24, 8) > load_number(header + 16, 8) ||
+        load_number(header + 32, 8) < SLOT_HEADER_SIZE || load_number(header + 32, 8) > (uint64_t)1 << 48)
+        return CODE_OK;
+    *name = copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
+    *state = JOURNAL_OTHER;
+    return CODE_OK;
+}
+
+/* Reads slot k; *number: 0 if it is not right. 0 or errno. */
+static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, uint64_t total, size_t n_files, struct patches *patches,
+                     uint64_t *number, uint64_t *n_done)
+{
+    unsigned char head[SLOT_HEADER_SIZE];
+    uint64_t at = slot_at(j, k), size;
+    int error = read_at(j->fd, at, head, sizeof head);
+    *number = 0;
+    if (error)
+        return error > 0 ? error : 0;
+    size = load_number(head + 16, 8);
+    *n_done = load_number(head + 8, 8);
+    if (lmc_crc32c(0, head, 28) != load_number(head + 28, 4) || (load_number(head, 8) & 1) != k || *n_done > total ||
+        size > j->capacity - SLOT_HEADER_SIZE || size > file_size || size > SIZE_MAX)
+        return 0;
+    patches->data = (unsigned char *)resize(patches->data, (size_t)size, 1);
+    patches->size = patches->room = (size_t)size;
+    error = read_at(j->fd, at + SLOT_HEADER_SIZE, patches->data, patches->size);
+    if (!error && lmc_crc32c(0, patches->data, patches->size) == load_number(head + 24, 4) && are_patches(patches, j->target, n_files))
+        *number = load_number(head, 8);
+    return error > 0 ? error : 0;
+}
+
+/* Takes up what the side file, whose header is that of j->header, has of the last slot. Nothing is written yet. */
+static int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE], size_t n_files)
+{
+    struct stat st;
+    uint64_t total = load_number(header + 16, 8);
+    memcpy(j->header, header, JOURNAL_HEADER_SIZE);
+    j->capacity = load_number(header + 32, 8);
+    j->n_recorded = j->n_handed = load_number(header + 24, 8);
+    if (fstat(j->fd, &st) != 0)
+        return fail_journal(j, errno, "cannot look at it");
+    for (unsigned k = 0; k < 2; k++) {
+        struct patches found;
+        uint64_t number, n_done;
+        int error;
+        memset(&found, 0, sizeof found);
+        error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
+        if (!error && number > j->number) {
+            struct patches other = j->pending;
+            j->pending = found;
+            found = other;
+            j->number = number;
+            j->n_recorded = j->n_handed = n_done;
+            j->is_recorded = 1;
+        }
+        free(found.data);
+        if (error)
+            return fail_journal(j, error, "cannot read it");
+    }
+    return CODE_OK;
+}
+
+#endif
