@@ -106,7 +106,8 @@ struct comparison {
     const char *root;
     char *path;
     int fd;
-    size_t n_files;
+    int may_lack;   /* files that are gone already are no difference */
+    size_t n_files; /* below the root, that were there */
     unsigned char *buffer;
     int code;
 };
@@ -121,9 +122,12 @@ static int compare_begin(void *user, const lmc_file *file, size_t number)
 {
     struct comparison *c = (struct comparison *)user;
     struct stat st;
+    (void)number;
     c->path = join_path(c->root, file->path);
-    c->n_files = number + 1;
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
+    if (c->fd < 0 && errno == ENOENT && c->may_lack)
+        return 0;
+    c->n_files += *file->path != 0;
     if (c->fd < 0 || fstat(c->fd, &st) != 0)
         return fail_comparison(c, "cannot be read again");
     if (S_ISDIR(st.st_mode) != (file->kind == LMC_FILE_DIRECTORY))
@@ -134,7 +138,7 @@ static int compare_begin(void *user, const lmc_file *file, size_t number)
 static int compare_bytes(void *user, const void *data, size_t size)
 {
     struct comparison *c = (struct comparison *)user;
-    while (size) {
+    while (size && c->fd >= 0) {
         size_t part = size < FIRST_LOOK ? size : FIRST_LOOK, got;
         if (read_full(c->fd, c->buffer, part, &got) != 0 || got != part || memcmp(c->buffer, data, part) != 0)
             return fail_comparison(c, "differs from its snapshot");
@@ -149,9 +153,10 @@ static int compare_end(void *user, const lmc_file *file, size_t number)
     struct comparison *c = (struct comparison *)user;
     size_t got = 0;
     (void)number;
-    if (file->kind == LMC_FILE_REGULAR && (read_full(c->fd, c->buffer, 1, &got) != 0 || got))
+    if (c->fd >= 0 && file->kind == LMC_FILE_REGULAR && (read_full(c->fd, c->buffer, 1, &got) != 0 || got))
         return fail_comparison(c, "is longer than its snapshot");
-    close(c->fd);
+    if (c->fd >= 0)
+        close(c->fd);
     free(c->path);
     c->fd = -1;
     c->path = NULL;
@@ -163,8 +168,9 @@ static enum lmc_status compare_read_back(void *user, size_t number, uint64_t off
     return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
 }
 
-/* Restores the snapshot at path and compares it with the files at root. */
-static int verify_snapshot(const char *path, const char *root, const struct options *o, size_t *n_files)
+/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are gone are passed over;
+ * *n_files: those that were compared, below root. */
+static int verify_snapshot(const char *path, const char *root, int may_lack, const struct options *o, size_t *n_files)
 {
     struct comparison c;
     struct source s;
@@ -184,6 +190,7 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
     c.again.base = base;
     c.again.o = o;
     c.root = root;
+    c.may_lack = may_lack;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
     memset(&options, 0, sizeof options);
@@ -216,7 +223,7 @@ static int verify_snapshot(const char *path, const char *root, const struct opti
 static int remove_file_source(const char *path, const char *snapshot, const struct options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, path, o, &n_files);
+    int code = verify_snapshot(snapshot, path, 0, o, &n_files);
     if (code == CODE_OK && unlink(path) != 0)
         code = fail_errno(path, errno, "cannot remove it");
     return code;
@@ -238,11 +245,9 @@ static int remove_listing(const struct listing *l, const char *root)
 
 static int remove_directory_source(const char *root, const char *snapshot, const struct listing *l, const struct options *o)
 {
-    size_t n_files, n_stored = 0;
-    int code = verify_snapshot(snapshot, root, o, &n_files);
-    for (size_t i = 0; i < l->n; i++)
-        n_stored += (size_t)is_stored(&l->entries[i], l);
-    if (code == CODE_OK && n_stored != n_files)
+    size_t n_files;
+    int code = verify_snapshot(snapshot, root, 0, o, &n_files);
+    if (code == CODE_OK && n_files != l->n - 1)
         code = fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
     return code == CODE_OK ? remove_listing(l, root) : code;
 }

@@ -28,7 +28,8 @@ static const struct topic topics[] = {
      "  lmc fold --base BASE DELTA... -o OUT      one delta out of a chain of them\n"
      "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
      "  lmc verify FILE...     check whole chains, each link once\n"
-     "  lmc help TOPIC         formats, directories, deltas, chains, apply, cat, diff, pipes, memory, exit\n"
+     "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list, restore, prune, gc, watch, ...\n"
+     "  lmc help TOPIC         formats, directories, deltas, chains, apply, series, cat, diff, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
@@ -46,7 +47,7 @@ static const struct topic topics[] = {
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify' and 'help' come first, before any option; files so named are ./cat, ...\n"},
+     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series' and 'help' come first, before any option; files so named are ./cat, ...\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -124,6 +125,34 @@ static const struct topic topics[] = {
      "Where the layout changes (another header, files that come or go), the snapshot is restored beside TARGET and takes its\n"
      "place at once; what it does not hold, which all belonged to the base, goes. Hard links, and links within TARGET, are\n"
      "refused unless forced with -f: what else they name would change, too. -f also opens files that are read-only.\n"},
+    {"series",
+     "  lmc series DIR add [--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT\n"
+     "  lmc series DIR list [--json]                 restore [-o OUT] [-f] NAME\n"
+     "  lmc series DIR cat NAME [TENSOR[SLICE]]      verify [NAME...]\n"
+     "  lmc series DIR prune [--dry-run] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...\n"
+     "  lmc series DIR keep NAME...                  gc [--dry-run]\n"
+     "  lmc series DIR watch [--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] SOURCE_DIR\n"
+     "  lmc series DIR rebuild\n"
+     "\n"
+     "DIR holds a file NAME.lmc for each snapshot, coded against the one before; every N-th (16, or as --every said last) is an\n"
+     "anchor, which needs no other. series.json lists them. NAME is that of the source, without .safetensors; where one is asked\n"
+     "for, the number in it will do (57 for step_57), or 'latest'. SNAPSHOT is a file or a directory.\n"
+     "\n"
+     "add      --verify restores and compares before the snapshot counts; --rm does so, too, and removes the source then\n"
+     "restore  to OUT, or to the name that the source had, in this directory; it and cat read only what they need of the chain\n"
+     "prune    marks snapshots as forgotten: those that are named, or all that no rule keeps: the last K, those whose number is a\n"
+     "         multiple of M (and those without a number), those named by --keep. 'keep' takes it back, until gc\n"
+     "gc       removes what is forgotten. Kept deltas whose base goes are coded again first, against the last one before them that\n"
+     "         is kept, and checked\n"
+     "verify   reads everything, each file once, and needs room for two restored snapshots in TMPDIR, or else in DIR\n"
+     "watch    adds what appears in SOURCE_DIR, in the order of numbers, when nothing in it has changed for a time (10 s), always\n"
+     "         with --verify; links, empty directories, hidden files and .lmc files are passed over. --once: what is there now\n"
+     "rebuild  makes series.json anew of the .lmc files, by name, if it is lost or damaged or these were moved by hand; the old\n"
+     "         one stays as series.json.old\n"
+     "\n"
+     "A kill at any moment leaves all snapshots that count restorable; the next command that changes the series tidies up. One\n"
+     "command changes it at a time, others wait; reading goes on meanwhile, but gc waits for those who read, and they for it.\n"
+     "-T, -v, -q, --max, --no-twins, --dtype and --opaque are as for compressing.\n"},
     {"diff",
      "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
      "\n"
@@ -176,7 +205,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, cat, diff, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, series, cat, diff, pipes, memory, exit", name);
 }
 
 #endif

@@ -9,6 +9,7 @@
  *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
  *   journal.h     writes that survive a kill  inspect.h     lists, single tensors; diff.h
  *   apply.h       deltas in place             recode.h      fold and rebase; verify.h
+ *                                             manifest.h, series.h  a directory of snapshots
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -30,8 +31,7 @@
 #include "apply.h"
 #include "diff.h"
 #include "help.h"
-#include "recode.h"
-#include "verify.h"
+#include "series.h"
 
 #define MAX_THREADS 1024
 
@@ -164,9 +164,13 @@ static int is_long(const char *word, const char *name)
 
 static int parse_word(struct options *o, struct arguments *a, const char *word)
 {
+    int of_series = o->verb == VERB_SERIES ? find_series_option(word) : -1;
     static const struct { const char *name; char letter; } letters[] = {
         {"compress", 'z'}, {"decompress", 'd'}, {"uncompress", 'd'}, {"test", 't'}, {"list", 'l'}, {"stdout", 'c'},
         {"force", 'f'}, {"keep", 'k'}, {"recursive", 'r'}, {"quiet", 'q'}, {"verbose", 'v'}};
+    if (of_series >= 0)
+        return set_series_option(&o->series, of_series,
+                                 series_options[of_series].has_value ? take_long_value(a, word, series_options[of_series].name) : NULL);
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (strcmp(word, letters[i].name) == 0)
             return set_letter(o, letters[i].letter) ? CODE_OK : CODE_USAGE;
@@ -244,6 +248,8 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("--trust-base is for 'lmc apply'%s", "");
     if (a->word && o->verb < VERB_CAT)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
+    if (o->verb == VERB_SERIES)
+        return check_series_options(a->argv, a->n_files, o);
     if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
         return fail_usage("-o, -c and -r are not for 'lmc diff'%s", "");
     if ((recodes || o->verb == VERB_VERIFY) && o->recursive)
@@ -339,6 +345,8 @@ static const char *name_output(const struct options *o)
 static int process_all(const struct options *o, const struct arguments *a)
 {
     int code = CODE_OK;
+    if (o->verb == VERB_SERIES)
+        return run_series(a->argv, a->n_files, o);
     if (o->verb == VERB_CAT) {
         if (a->n_files < 1 || a->n_files > 2)
             return fail_usage("usage: lmc cat FILE.lmc [TENSOR[SLICE]]%s", "");
@@ -399,7 +407,8 @@ static unsigned count_threads(const struct options *o)
 static void set_defaults(struct options *o, struct arguments *a)
 {
     static const struct { const char *name; enum verb verb; } words[] = {
-        {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"apply", VERB_APPLY}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY}};
+        {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"apply", VERB_APPLY}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY},
+        {"series", VERB_SERIES}};
     const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
     memset(o, 0, sizeof *o);
     o->progress = -1;
@@ -464,5 +473,6 @@ int main(int argc, char **argv)
     if (code == CODE_OK && !a.done)
         code = run(&o, &a);
     free_bases(&bases);
+    free((void *)o.series.keep);
     return close_standard_output(code);
 }

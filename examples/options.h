@@ -6,13 +6,23 @@
 
 #include "threads.h"
 
-enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY, VERB_APPLY };
+enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY, VERB_APPLY,
+            VERB_SERIES };
 
 /* The arguments of --base, see base.h. */
 struct bases {
     struct base *list;
     size_t n;
     int code; /* what reading from one of them, or a second look, has reported */
+};
+
+/* What only 'lmc series' takes, see series.h. Numbers that were not given are 0. */
+struct series_options {
+    unsigned given; /* a bit for each option */
+    const char *name, *match;
+    const char **keep;
+    size_t n_keep;
+    uint64_t every, keep_last, keep_every, settle, interval;
 };
 
 struct options {
@@ -25,6 +35,7 @@ struct options {
     const char *file;         /* --file; NULL */
     struct bases *bases;      /* --base; may be none */
     const char *onto;         /* --onto; NULL */
+    struct series_options series;
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */
     lmc_parallel parallel;

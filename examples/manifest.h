@@ -1,0 +1,515 @@
+/* manifest.h - a directory of snapshots, and the list of them that survives a kill at any moment
+ * SPDX-License-Identifier: MIT
+ *
+ * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock. series.json tells which names
+ * count, in the order of adding; a name is reserved there before its file exists, and confirmed when the file is complete.
+ * What a delta is based on stands in its own header only: gc may replace a file by another one of the same content.
+ */
+#ifndef LMC_MANIFEST_H
+#define LMC_MANIFEST_H
+
+#include "inspect.h"
+
+#define MANIFEST_NAME "series.json"
+#define MANIFEST_VERSION 1
+#define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
+#define LOCK_NAME ".lock"
+#define MAX_NAME 200 /* bytes: a file name has 255 */
+#define DEFAULT_EVERY 16
+
+enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN };
+static const char *const state_names[] = {"kept", "adding", "forgotten"};
+
+struct snapshot {
+    char *name, *path;
+    char *source;                        /* its name without directory; NULL: not known */
+    enum snapshot_state state;
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* zero while adding */
+    uint64_t size;                       /* of what it restores */
+    int64_t time;                        /* when it was added */
+    /* see look_at_file() */
+    enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
+    uint8_t wanted[LMC_IDENTITY_SIZE];   /* its base */
+    uint32_t depth;                      /* as its header has it; 0: an anchor. No less than the deltas below it */
+    uint64_t packed_size;
+};
+
+struct series {
+    const char *directory;
+    char *manifest_path;
+    const struct options *o;
+    int lock_fd;    /* -1: none; a file system for reading only */
+    uint64_t every; /* the longest chain has so many files */
+    struct snapshot *list;
+    size_t n;
+};
+
+/* -- names -- */
+
+#define DIGITS "0123456789"
+
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* What is wrong with the name of a snapshot; NULL: nothing. */
+static const char *find_fault_of_name(const char *name)
+{
+    json_t *string = json_string(name);
+    size_t size = strlen(name);
+    json_decref(string);
+    if (size == 0 || size > MAX_NAME)
+        return "is empty or longer than 200 bytes";
+    if (name[0] == '.' || name[0] == '-')
+        return "begins with '.' or '-'";
+    for (size_t i = 0; i < size; i++)
+        if (name[i] == '/' || name[i] == '\\' || (unsigned char)name[i] < 32 || name[i] == 127)
+            return "holds a slash, a backslash or a control character";
+    return string ? NULL : "is not UTF-8";
+}
+
+/* step_9 before step_10 */
+static int compare_names(const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+    while (*x && *y) {
+        if (is_digit(*x) && is_digit(*y)) {
+            size_t n, m;
+            int order;
+            x += strspn(x, "0");
+            y += strspn(y, "0");
+            n = strspn(x, DIGITS);
+            m = strspn(y, DIGITS);
+            order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
+            if (order)
+                return order;
+            x += n;
+            y += m;
+        } else if (*x != *y) {
+            return (unsigned char)*x < (unsigned char)*y ? -1 : 1;
+        } else {
+            x++;
+            y++;
+        }
+    }
+    return *x ? 1 : *y ? -1 : strcmp(a, b);
+}
+
+/* The number in a name: the last one that does not follow a letter, as that of bf16 does; if all do, the last one. 0: none */
+static int find_number(const char *name, uint64_t *number)
+{
+    const char *found = NULL;
+    int is_free = 0;
+    for (const char *p = name; *p; p++) {
+        int starts = is_digit(*p) && (p == name || !is_digit(p[-1]));
+        int letter = p > name && ((p[-1] | 32) >= 'a' && (p[-1] | 32) <= 'z');
+        if (starts && (!letter || !is_free)) {
+            found = p;
+            is_free = !letter;
+        }
+    }
+    if (!found || strspn(found, DIGITS) > 18 + strspn(found, "0"))
+        return 0;
+    *number = strtoull(found, NULL, 10);
+    return 1;
+}
+
+static char *path_in_series(const char *directory, const char *name, const char *suffix)
+{
+    char *path = join_path(directory, name);
+    size_t size = strlen(path);
+    path = (char *)resize(path, size + strlen(suffix) + 1, 1);
+    strcpy(path + size, suffix);
+    return path;
+}
+
+/* -- the list -- */
+
+static struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
+{
+    struct snapshot *e;
+    s->list = (struct snapshot *)resize(s->list, s->n + 1, sizeof *s->list);
+    e = &s->list[s->n++];
+    memset(e, 0, sizeof *e);
+    e->name = copy_string(name, strlen(name));
+    e->path = path_in_series(s->directory, name, SUFFIX);
+    e->source = source ? copy_string(source, strlen(source)) : NULL;
+    return e;
+}
+
+static void free_entry(struct snapshot *e)
+{
+    free(e->name);
+    free(e->path);
+    free(e->source);
+}
+
+/* Drops all entries of that state. */
+static void drop_entries(struct series *s, enum snapshot_state state)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == state)
+            free_entry(&s->list[i]);
+        else
+            s->list[n++] = s->list[i];
+    s->n = n;
+}
+
+static void free_list(struct series *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free_entry(&s->list[i]);
+    free(s->list);
+    s->list = NULL;
+    s->n = 0;
+}
+
+static struct snapshot *find_name(const struct series *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->list[i].name, name) == 0)
+            return &s->list[i];
+    return NULL;
+}
+
+/* Reads the header of its file. */
+static void look_at_file(struct snapshot *e)
+{
+    uint8_t header[LMC_FILE_HEADER_SIZE];
+    struct stat st;
+    int fd = open(e->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    e->file = fd < 0 && errno == ENOENT ? FILE_MISSING : FILE_DAMAGED;
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_at(fd, 0, header, sizeof header) == 0 &&
+        lmc_read_header(header, e->wanted, &e->depth) == LMC_OK) {
+        e->file = FILE_THERE;
+        e->packed_size = (uint64_t)st.st_size;
+    }
+    close(fd);
+}
+
+/* -- series.json: a line for each snapshot, and in the last one the CRC-32C of all before it -- */
+
+static int fail_manifest(const struct series *s, const char *what)
+{
+    return fail(CODE_CORRUPT, s->manifest_path, "is damaged: %s; nothing was changed; 'lmc series DIR rebuild' makes it anew from the snapshots",
+                what);
+}
+
+#define CHECK_SIZE (sizeof "\"crc32c\": \"00000000\"}\n" - 1)
+
+static void format_check(char text[CHECK_SIZE + 1], const void *data, size_t size)
+{
+    snprintf(text, CHECK_SIZE + 1, "\"crc32c\": \"%08lx\"}\n", (unsigned long)lmc_crc32c(0, data, size));
+}
+
+static int parse_identity(uint8_t *identity, const char *text)
+{
+    char again[2 * LMC_IDENTITY_SIZE + 1];
+    for (size_t i = 0; i < LMC_IDENTITY_SIZE && strlen(text) == 2 * LMC_IDENTITY_SIZE; i++) {
+        unsigned byte = 0;
+        if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+            return 0;
+        identity[i] = (uint8_t)byte;
+    }
+    format_identity(again, identity);
+    return strcmp(again, text) == 0;
+}
+
+static int parse_entry(struct series *s, json_t *item)
+{
+    const char *name, *state, *source = NULL, *identity = NULL;
+    json_int_t time, size = 0;
+    struct snapshot *e;
+    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state, "time", &time, "source", &source,
+                    "identity", &identity, "size", &size) != 0)
+        return fail_manifest(s, "an entry lacks something or has something unknown");
+    if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
+        return fail_manifest(s, "it holds a name that no snapshot can have");
+    if (find_name(s, name))
+        return fail_manifest(s, "it holds a name twice");
+    e = add_entry_to_series(s, name, source);
+    for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0; e->state = (enum snapshot_state)(e->state + 1))
+        if (e->state == STATE_FORGOTTEN)
+            return fail_manifest(s, "it holds an unknown state");
+    if (size < 0 || (e->state == STATE_ADDING) != !identity || (identity && !parse_identity(e->identity, identity)))
+        return fail_manifest(s, "it holds a size or an identity that is none");
+    e->size = (uint64_t)size;
+    e->time = time;
+    return CODE_OK;
+}
+
+static int parse_manifest(struct series *s, const char *text, size_t size)
+{
+    char check[CHECK_SIZE + 1];
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL), *list = NULL, *item;
+    const char *crc;
+    json_int_t version = 0, every;
+    size_t i;
+    int code = CODE_OK;
+    format_check(check, text, size < CHECK_SIZE ? 0 : size - CHECK_SIZE);
+    if (json_unpack(root, "{s:I}", "lmc_series", &version) == 0 && version > MANIFEST_VERSION)
+        code = fail(CODE_ERROR, s->manifest_path, "has version %lld, which this lmc does not know; get a newer one", (long long)version);
+    else if (version != MANIFEST_VERSION || json_unpack(root, "{s:I, s:I, s:o, s:s !}", "lmc_series", &version, "every", &every, "snapshots",
+                                                        &list, "crc32c", &crc) != 0 || !json_is_array(list))
+        code = fail_manifest(s, "it is not what lmc has written");
+    else if (size < CHECK_SIZE || memcmp(check, text + size - CHECK_SIZE, CHECK_SIZE) != 0)
+        code = fail_manifest(s, "its checksum does not match");
+    else if (every < 1)
+        code = fail_manifest(s, "the distance of anchors is none");
+    else
+        s->every = (uint64_t)every;
+    if (code == CODE_OK)
+        json_array_foreach(list, i, item)
+            if (code == CODE_OK)
+                code = parse_entry(s, item);
+    json_decref(root);
+    return code;
+}
+
+/* Whether the directory holds files that are named like snapshots. */
+static int holds_snapshots(const char *directory)
+{
+    DIR *d = opendir(directory);
+    struct dirent *entry;
+    int found = 0;
+    while (d && !found && (entry = readdir(d)) != NULL)
+        found = entry->d_name[0] != '.' && has_suffix(entry->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int fail_no_manifest(const struct series *s)
+{
+    if (holds_snapshots(s->directory))
+        return fail(CODE_ERROR, s->directory, "holds " SUFFIX " files, but no " MANIFEST_NAME "; 'lmc series DIR rebuild' makes it of them");
+    return fail(CODE_ERROR, s->directory, "is no series; 'lmc series DIR add SNAPSHOT' begins one");
+}
+
+static int load_manifest(struct series *s)
+{
+    int fd = open(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
+    struct stat st;
+    size_t got;
+    char *text;
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? fail_no_manifest(s) : fail_errno(s->manifest_path, errno, "cannot open it");
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MANIFEST_MAX_SIZE) {
+        close(fd);
+        return fail_manifest(s, "it is no file, or larger than any series");
+    }
+    text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
+    error = read_full(fd, text, (size_t)st.st_size, &got);
+    text[got] = 0;
+    if (error)
+        code = fail_errno(s->manifest_path, error, "cannot read it");
+    close(fd);
+    if (code == CODE_OK)
+        code = parse_manifest(s, text, got);
+    free(text);
+    if (code != CODE_OK)
+        free_list(s);
+    for (size_t i = 0; i < s->n; i++)
+        look_at_file(&s->list[i]);
+    return code;
+}
+
+static char *format_entry(const struct snapshot *e)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    char *text;
+    set_json(object, "name", json_string(e->name));
+    set_json(object, "state", json_string(state_names[e->state]));
+    if (e->state != STATE_ADDING) {
+        set_json_identity(object, "identity", e->identity);
+        set_json_number(object, "size", e->size);
+    }
+    set_json(object, "time", json_integer(e->time));
+    if (e->source)
+        set_json(object, "source", json_string(e->source));
+    text = (char *)check_memory(json_dumps(object, 0));
+    json_decref(object);
+    return text;
+}
+
+static void append_text(char **text, size_t *size, const char *more)
+{
+    size_t length = strlen(more);
+    *text = (char *)resize(*text, *size + length + 1, 1);
+    memcpy(*text + *size, more, length + 1);
+    *size += length;
+}
+
+/* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been killed here. */
+static int save_manifest(const struct series *s)
+{
+    struct output out;
+    struct attributes attributes;
+    char line[128], *text = NULL;
+    size_t size = 0;
+    int code = open_output(&out, s->manifest_path, NULL, 1);
+    if (code != CODE_OK)
+        return code;
+    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION, (unsigned long long)s->every);
+    append_text(&text, &size, line);
+    for (size_t i = 0; i < s->n; i++) {
+        char *entry = format_entry(&s->list[i]);
+        append_text(&text, &size, entry);
+        append_text(&text, &size, i + 1 < s->n ? ",\n" : "\n");
+        free(entry);
+    }
+    append_text(&text, &size, "],\n");
+    format_check(line, text, size);
+    append_text(&text, &size, line);
+    memset(&attributes, 0, sizeof attributes);
+    write_output(&out, text, size); /* what fails is found again by commit_output */
+    free(text);
+    return commit_output(&out, &attributes);
+}
+
+/* -- locks: who changes the series has one byte of .lock for itself; another one is shared by all who read, and taken by
+ * gc while it changes or removes files that count -- */
+
+enum lock { LOCK_CHANGES, LOCK_READERS };
+
+static int set_lock(const struct series *s, enum lock which, int command, short type)
+{
+    struct flock lock;
+    int result;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = which;
+    lock.l_len = 1;
+    do
+        result = fcntl(s->lock_fd, command, &lock);
+    while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+/* 0 or errno; waits. */
+static int take_lock(const struct series *s, enum lock which, short type)
+{
+    int error = set_lock(s, which, F_SETLK, type);
+    if (error != EAGAIN && error != EACCES)
+        return error;
+    if (s->o->verbosity > 0)
+        say(s->directory, type == F_RDLCK ? "gc is at work here; waiting" : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
+                                                                                                 : "the series is being read; waiting");
+    return set_lock(s, which, F_SETLKW, type);
+}
+
+static int lock_for_changes(struct series *s)
+{
+    char *path = join_path(s->directory, LOCK_NAME);
+    int error, code = CODE_OK;
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    error = s->lock_fd < 0 ? errno : take_lock(s, LOCK_CHANGES, F_WRLCK);
+    if (error)
+        code = fail_errno(path, error, "cannot lock it");
+    free(path);
+    return code;
+}
+
+/* Where there is no locking, nothing can be changed either. */
+static void lock_for_reading(struct series *s)
+{
+    char *path = join_path(s->directory, LOCK_NAME);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (s->lock_fd < 0)
+        s->lock_fd = open(path, O_RDONLY | O_CLOEXEC);
+    free(path);
+    if (s->lock_fd >= 0)
+        take_lock(s, LOCK_READERS, F_RDLCK);
+}
+
+/* -- what a kill left behind -- */
+
+/* Outputs that were never completed. A directory of such a name can be somebody's old one, see exchange_trees(). */
+static int remove_temporaries(const struct series *s)
+{
+    DIR *d = opendir(s->directory);
+    struct dirent *entry;
+    int code = CODE_OK;
+    if (!d)
+        return fail_errno(s->directory, errno, "cannot read the directory");
+    while ((entry = readdir(d)) != NULL) {
+        char *path = is_temporary_name(entry->d_name) ? join_path(s->directory, entry->d_name) : NULL;
+        struct stat st;
+        if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
+            code = fail_errno(path, errno, "cannot remove it");
+        free(path);
+    }
+    closedir(d);
+    return code;
+}
+
+/* Snapshots that were not confirmed go, as if they had not been begun: whoever adds removes no source before. Nobody is
+ * adding: we have the lock. */
+static int undo_unfinished(struct series *s)
+{
+    int code = remove_temporaries(s), n = 0, error;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (s->list[i].state == STATE_ADDING) {
+            n++;
+            if (unlink(s->list[i].path) != 0 && errno != ENOENT)
+                code = fail_errno(s->list[i].path, errno, "cannot remove it");
+        }
+    if (n == 0 || code != CODE_OK)
+        return code;
+    error = sync_directory_of(s->manifest_path);
+    if (error)
+        return fail_errno(s->directory, error, "cannot bring it to the disk");
+    drop_entries(s, STATE_ADDING);
+    return save_manifest(s);
+}
+
+/* -- opening -- */
+
+enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
+
+static void close_series(struct series *s)
+{
+    free_list(s);
+    free(s->manifest_path);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd); /* which unlocks */
+    s->lock_fd = -1;
+}
+
+/* To be closed in any case. */
+static int open_series(struct series *s, const char *directory, enum purpose purpose, const struct options *o)
+{
+    struct stat st;
+    int is_there, code;
+    memset(s, 0, sizeof *s);
+    s->directory = directory;
+    s->o = o;
+    s->lock_fd = -1;
+    s->every = DEFAULT_EVERY;
+    s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
+    if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
+        return fail_errno(directory, errno, "cannot create the directory");
+    if (stat(directory, &st) != 0)
+        return fail_errno(directory, errno, "cannot look at it");
+    if (!S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, directory, "is no directory, and a series is one");
+    is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
+    if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
+        return fail_no_manifest(s);
+    if (purpose == TO_READ)
+        lock_for_reading(s);
+    else if ((code = lock_for_changes(s)) != CODE_OK)
+        return code;
+    is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT; /* another one may have begun the series meanwhile */
+    if (purpose == TO_REBUILD || (purpose == TO_CREATE && !is_there))
+        return CODE_OK;
+    code = load_manifest(s);
+    return code == CODE_OK && purpose != TO_READ ? undo_unfinished(s) : code;
+}
+
+#endif

@@ -1,0 +1,1157 @@
+#!/usr/bin/env python3
+"""Tests of lmc series, from outside: every verb, every refusal, every pattern of forgetting, damaged lists, kills.
+
+Usage: test_series.py [--kills=N] [--long] [-v] [NAME...]      NAME: run only tests whose name contains it
+
+--kills: so many kills at random moments (default 40). --long adds a series of 100 snapshots of 24 MB. SPDX-License-Identifier: MIT
+"""
+import fcntl
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import unittest
+from array import array
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, safetensors  # noqa: E402
+
+KILLS = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--kills=")), 40)
+
+# ---- data: training, roughly ----
+
+
+def step(data, rng, share=0.02):
+    """A bf16 or fp32 array, a share of whose elements has changed a little."""
+    data = bytearray(data)
+    for _ in range(max(1, int(len(data) * share))):
+        data[rng.randrange(len(data) // 4) * 4] ^= rng.randrange(1, 4)
+    return bytes(data)
+
+
+def model(weights, number, note=""):
+    return safetensors([("w", "BF16", [len(weights) // 2], weights)], {"step": str(number), "note": note})
+
+
+def checkpoint(weights, moments, number):
+    """A directory: bf16 shards, fp32 optimizer shards, JSON."""
+    half = len(weights) // 4 * 2
+    return {"model-1.safetensors": safetensors([("a", "BF16", [half // 2], weights[:half])]),
+            "model-2.safetensors": safetensors([("b", "BF16", [(len(weights) - half) // 2], weights[half:])]),
+            "optimizer/rank0.safetensors": safetensors([("m", "F32", [len(moments) // 4], moments)]),
+            "trainer_state.json": json.dumps({"global_step": number}).encode()}
+
+
+def crc32c(data, table=[]):
+    if not table:
+        for i in range(256):
+            for _ in range(8):
+                i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+            table.append(i)
+    crc = 0xFFFFFFFF
+    for b in data:
+        crc = table[(crc ^ b) & 255] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def manifest(entries, head='{"lmc_series": 1, "every": 16, "snapshots": ['):
+    """Entries as JSON, with the right checksum."""
+    text = (head + "\n" + ",\n".join(e if isinstance(e, str) else json.dumps(e) for e in entries) + "\n],\n").encode()
+    return text + b'"crc32c": "%08x"}\n' % crc32c(text)
+
+
+class SeriesCase(Case):
+    """self.want: what each snapshot of the series "s" must restore to, bytes or a dictionary of files."""
+
+    def setUp(self):
+        super().setUp()
+        self.want = {}
+        self.rng = random.Random(7)
+
+    def series(self, *args, **more):
+        return self.lmc("series", "s", *args, **more)
+
+    def denies(self, *args, code, says):
+        """An error with that text, and nothing has changed but, perhaps, the times of series.json."""
+        def state():
+            return {f: (os.path.isfile(self.path(f)) and self.read(f), os.lstat(self.path(f)).st_mtime_ns if not f.startswith("s/series.json") and
+                        os.path.isfile(self.path(f)) else 0) for f in self.tree()}
+        before = state()
+        p = self.series(*args, code=code, says=says)
+        self.assertEqual(state(), before)
+        return p
+
+    def put(self, name, content):
+        """A source: a file, or a directory."""
+        for path, data in content.items() if isinstance(content, dict) else [("", content)]:
+            self.write(name + "/" + path if path else name, data)
+
+    def add(self, name, content, *args, **more):
+        source = name if isinstance(content, dict) else name + ".safetensors"
+        self.put(source, content)
+        p = self.series("add", *args, source, **more)
+        if p.returncode == 0:
+            self.want[name] = content
+        return p
+
+    def listed(self, directory="s"):
+        return {e["name"]: e for e in json.loads(self.lmc("series", directory, "list", "--json").stdout)["snapshots"]}
+
+    def kept(self, directory="s"):
+        return {n for n, e in self.listed(directory).items() if e["state"] == "kept"}
+
+    def check_restore(self, name, directory="s"):
+        if isinstance(self.want[name], dict):
+            self.lmc("series", directory, "restore", name, "-o", "out")
+            self.assertEqual({f: d for f, d in self.snapshot("out").items() if d is not False}, self.want[name], name)
+            shutil.rmtree(self.path("out"))
+        else:
+            self.assertEqual(self.lmc("series", directory, "restore", "-c", name).stdout, self.want[name], name)
+
+    def check_all(self, names=None, directory="s"):
+        """All that is kept is as it was added, and these are the names."""
+        kept = self.kept(directory)
+        self.assertEqual(kept, set(self.want if names is None else names))
+        for name in kept:
+            self.check_restore(name, directory)
+
+    def files(self, directory="s"):
+        return {f[:-4] for f in os.listdir(self.path(directory)) if f.endswith(".lmc")}
+
+    def chain(self, n, size=2000, kind=model, name="step_%d", *args):
+        weights, moments = bf16(size, 3), f32(size // 2, 4)
+        for i in range(n):
+            content = model(weights, i) if kind is model else checkpoint(weights, moments, i)
+            self.add(name % i, content, *args)
+            weights, moments = step(weights, self.rng), step(moments, self.rng, 0.2)
+
+    def entries(self):
+        text = self.read("s/series.json")
+        return json.loads(text)["snapshots"]
+
+
+# ---- verbs ----
+
+
+class Verbs(SeriesCase):
+    def test_add_list_restore(self):
+        self.chain(6, 2000, model, "step_%d", "--every", "4")
+        self.check_all()
+        entries = self.listed()
+        self.assertEqual(list(entries), ["step_%d" % i for i in range(6)])
+        self.assertEqual([e["depth"] for e in entries.values()], [0, 1, 2, 3, 0, 1])
+        self.assertEqual([e["kind"] for e in entries.values()], ["anchor"] + ["delta"] * 3 + ["anchor", "delta"])
+        self.assertEqual(entries["step_3"]["base"], "step_2")
+        self.assertEqual(entries["step_3"]["source"], "step_3.safetensors")
+        self.assertEqual(entries["step_3"]["size"], len(self.want["step_3"]))
+        self.assertEqual(entries["step_3"]["packed_size"], os.path.getsize(self.path("s/step_3.lmc")))
+        text = self.series("list").stdout.decode()
+        self.assertEqual(len(text.splitlines()), 8)
+        self.assertIn("step_2", text)
+        self.assertEqual(sorted(os.listdir(self.path("s"))), sorted([".lock", "series.json"] + ["step_%d.lmc" % i for i in range(6)]))
+        # a file of the series is an ordinary one
+        self.lmc("-d", "--base", "s/step_0.lmc", "s/step_1.lmc", "-o", "x")
+        self.assertEqual(self.read("x"), self.want["step_1"])
+
+    def test_restore_by_number_and_latest(self):
+        self.chain(3, 500, model, "step-%06d")
+        for name, wanted in (("0", 0), ("1", 1), ("00002", 2), ("latest", 2), ("step-000001", 1)):
+            self.series("restore", name, "-o", "x")
+            self.assertEqual(self.read("x"), self.want["step-%06d" % wanted], name)
+            os.unlink(self.path("x"))
+        self.add("gpt-step-000001.bf16", self.want["step-000000"])
+        self.denies("restore", "1", "-o", "x", code=1, says="several snapshots with that number")
+        self.denies("restore", "16", "-o", "x", code=1, says="has no snapshot '16'")
+        self.denies("restore", "7", "-o", "x", code=1, says="'lmc series DIR list' lists them")
+        self.series("prune", "gpt-step-000001.bf16")
+        self.assertEqual(self.series("restore", "-c", "1").stdout, self.want["step-000001"])
+        self.assertEqual(self.series("restore", "-c", "gpt-step-000001.bf16").stdout, self.want["step-000000"])  # until gc
+        self.assertEqual(self.series("restore", "-c", "latest").stdout, self.want["step-000002"])
+
+    def test_restore_default_name(self):
+        self.add("a", model(bf16(100), 1))
+        self.add("d", checkpoint(bf16(100), f32(10), 1))
+        os.mkdir(self.path("elsewhere"))
+        for name in ("a", "d"):
+            p = subprocess.run([LMC, "series", "../s", "restore", name], cwd=self.path("elsewhere"), stderr=subprocess.PIPE)
+            self.assertEqual((p.returncode, p.stderr), (0, b""))
+        self.assertEqual(self.read("elsewhere/a.safetensors"), self.want["a"])
+        self.assertEqual(self.read("elsewhere/d/trainer_state.json"), self.want["d"]["trainer_state.json"])
+        self.denies("restore", "a", code=1, says="exists already; use -f")
+        self.write("a.safetensors", b"old")
+        self.series("restore", "-f", "a")
+        self.assertEqual(self.read("a.safetensors"), self.want["a"])
+        self.denies("restore", "a", "-o", "s/x", code=1, says="lies in the series")
+        self.denies("cat", "a", "-o", "s/x", code=1, says="lies in the series")
+
+    def test_cat(self):
+        self.chain(5, 3000, checkpoint)
+        weights = self.want["step_3"]["model-1.safetensors"][-3000:]
+        self.assertEqual(self.series("cat", "step_3", "a").stdout, weights)
+        self.assertEqual(self.series("cat", "3", "a[10:20]").stdout, weights[20:40])
+        self.assertTrue(self.series("cat", "--npy", "latest", "m").stdout.startswith(b"\x93NUMPY"))
+        self.assertEqual(self.series("cat", "--file", "optimizer/rank0.safetensors", "0", "m").stdout, self.want["step_0"]["optimizer/rank0.safetensors"][-6000:])
+        self.series("cat", "-o", "x", "step_3", "a")
+        self.assertEqual(self.read("x"), weights)
+        self.denies("cat", "step_3", "zz", code=1, says="has no tensor 'zz'")
+
+    def test_directories(self):
+        self.chain(7, 3000, checkpoint, "checkpoint-%d", "--every", "3")
+        self.check_all()
+        self.series("verify")
+        self.series("verify", "checkpoint-5", "2")
+        self.series("prune", "0", "1", "4")
+        self.series("gc")
+        for n in (0, 1, 4):
+            del self.want["checkpoint-%d" % n]
+        self.check_all()
+        self.assertEqual(self.files(), set(self.want))
+
+    def test_names(self):
+        self.put("dir.safetensors/x", b"x")
+        self.put("plain", b"y" * 1000)
+        self.series("add", "dir.safetensors///")
+        self.series("add", "./plain", "--name", "other name")
+        self.series("add", "plain", "--name", "żółć 7")
+        self.assertEqual(list(self.listed()), ["dir", "other name", "żółć 7"])
+        self.assertEqual(self.series("restore", "-c", "7").stdout, b"y" * 1000)
+        for name, why in ((".x", "begins with '.'"), ("-x", "begins with '.' or '-'"), ("a/b", "a slash"), ("a\nb", "control character"),
+                          ("x" * 201, "longer than 200"), (b"\xff\xfe", "UTF-8")):
+            self.denies("add", b"--name=" + os.fsencode(name), "plain", code=2, says=why)
+        self.denies("add", "--name", "", "plain", code=2, says="wants a value")
+        self.series("add", "--name", "x" * 200, "plain")
+        self.write(".hidden", b"z")
+        self.denies("add", ".hidden", code=2, says="choose one with --name")
+        self.series("add", ".hidden", "--name", "hidden")
+        self.assertEqual(self.listed()["hidden"].get("source"), None)
+
+    def test_natural_order_and_numbers(self):
+        for name in ("b10", "b9", "a-2-fp32", "a-10-fp32", "x", "y1"):
+            self.write("r/" + name, name.encode() * 50)
+            self.lmc("r/" + name)
+            os.unlink(self.path("r/" + name))
+        self.lmc("series", "r", "rebuild")
+        self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
+        self.lmc("series", "r", "prune", "--keep-every", "10")  # those without a number stay
+        self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
+
+    def test_anchor_and_every(self):
+        weights = bf16(500)
+        for i, (args, depth) in enumerate([([], 0), ([], 1), (["--anchor"], 0), ([], 1), (["--every", "2"], 0), ([], 1), ([], 0), (["--every=5"], 1), ([], 2)]):
+            weights = step(weights, self.rng)
+            self.add("s%d" % i, model(weights, i), *args)
+            self.assertEqual(self.listed()["s%d" % i]["depth"], depth, i)
+        self.add("last", model(weights, 9), "--every", "1")
+        self.assertEqual(self.listed()["last"]["depth"], 0)
+        self.check_all()
+
+    def test_rm_and_verify(self):
+        weights, moments = bf16(2000), f32(100)
+        self.add("a", model(weights, 0), "--rm")
+        self.assertFalse(os.path.exists(self.path("a.safetensors")))
+        self.add("d", checkpoint(weights, moments, 1), "--rm")
+        self.assertFalse(os.path.exists(self.path("d")))
+        self.add("e", checkpoint(step(weights, self.rng), moments, 2), "--verify")
+        self.assertTrue(os.path.exists(self.path("e/trainer_state.json")))
+        os.symlink("e", self.path("link"))
+        self.denies("add", "--rm", "link", code=1, says="is a link")
+        self.series("add", "link")
+        self.want["link"] = self.want["e"]
+        self.check_all()
+
+    def test_add_again(self):
+        weights, moments = bf16(2000), f32(100)
+        self.add("a", model(weights, 0))
+        self.add("d", checkpoint(weights, moments, 1))
+        self.denies("add", "a.safetensors", code=1, says="has a snapshot a already; give this one another name")
+        self.series("add", "--rm", "a.safetensors")  # is the same
+        self.assertFalse(os.path.exists(self.path("a.safetensors")))
+        for content, says in ((model(step(weights, self.rng), 0), "differs from its snapshot"), (self.want["a"] + b"x", "longer"), (self.want["a"][:-1], "differs")):
+            self.write("a.safetensors", content)
+            self.denies("add", "--rm", "a.safetensors", code=1, says=says)
+        self.put("a", {"x": b"1"})
+        self.denies("add", "--rm", "a", code=1, says="nothing was removed")
+        self.write("d/more", b"1")
+        self.denies("add", "--rm", "d", code=1, says="holds something that s/d.lmc does not")
+        os.unlink(self.path("d/more"))
+        self.write("d/model-2.safetensors", b"other")
+        self.denies("add", "--rm", "d", code=1, says="differs from its snapshot")
+        os.unlink(self.path("d/model-2.safetensors"))  # as a kill during the removal leaves it
+        self.series("add", "--rm", "d")
+        self.assertFalse(os.path.exists(self.path("d")))
+        os.mkdir(self.path("d"))
+        self.series("add", "--rm", "d")
+        self.assertFalse(os.path.exists(self.path("d")))
+        self.series("prune", "d")
+        self.put("d", self.want["d"])
+        self.denies("add", "--rm", "d", code=1, says="is forgotten; 'lmc series DIR keep d' first")
+        self.denies("add", "d", code=1, says="which is forgotten, but not removed yet")
+        # an empty directory as a snapshot is not taken for one of what lies in another
+        os.mkdir(self.path("empty"))
+        self.series("add", "empty")
+        self.write("empty/x", b"1")
+        self.denies("add", "--rm", "empty", code=1, says="holds something")
+
+    def test_prune_and_keep(self):
+        self.chain(12, 300)
+        self.assertEqual(self.series("prune", "--dry-run", "--keep-last", "3", "--keep-every", "5").stdout.decode().split(),
+                         sum([["forget", "step_%d" % i] for i in (1, 2, 3, 4, 6, 7, 8)], []))
+        self.assertEqual(len(self.kept()), 12)
+        self.series("prune", "--keep-last", "3", "--keep-every", "5", "--keep", "step_2", "--keep", "3")
+        self.assertEqual(self.kept(), {"step_%d" % i for i in (0, 2, 3, 5, 9, 10, 11)})
+        self.assertEqual(len(self.files()), 12)
+        self.series("keep", "step_1", "4")
+        self.series("keep", "step_1")
+        self.assertEqual(self.kept(), {"step_%d" % i for i in (0, 1, 2, 3, 4, 5, 9, 10, 11)})
+        self.denies("keep", "6", "nothing", code=1, says="has no snapshot 'nothing'")
+        self.denies("prune", code=2, says="wants either the names to forget, or rules")
+        self.denies("prune", "--keep-last", "3", "step_1", code=2, says="wants either")
+        self.denies("prune", "--keep-last", "0", code=2, says="no number from 1 up")
+        self.denies("prune", "--keep", "none", code=1, says="has no snapshot 'none'")
+        self.denies("prune", "step_1", "none", code=1, says="has no snapshot 'none'")
+        self.denies("prune", "--keep-every", "100000000000000000000", code=2, says="no number")
+        self.series("prune", "0")
+        self.denies("prune", "--keep-every", "100", code=1, says="keep no snapshot at all")
+        self.want = {n: c for n, c in self.want.items() if n in self.kept()}
+        self.check_all()
+        self.assertIn("remove step_6.lmc", self.series("gc", "--dry-run").stdout.decode())
+        self.series("gc")
+        self.check_all()
+        self.assertEqual(self.files(), set(self.want))
+        self.series("gc")
+        self.series("prune", *self.want)  # all, by name
+        self.series("gc")
+        self.assertEqual((self.files(), self.listed()), (set(), {}))
+        self.want = {}
+        self.chain(2, 300)
+        self.check_all()
+
+    def test_gc_dry_run(self):
+        self.chain(4, 300)
+        self.series("prune", "0", "2")
+        before = self.snapshot("s")
+        out = self.series("gc", "--dry-run").stdout.decode().splitlines()
+        self.assertEqual(out, ["make an anchor of step_1", "re-code step_3 against step_1", "remove step_2.lmc", "remove step_0.lmc"])
+        self.assertEqual(self.snapshot("s"), before)
+
+    def test_gc_across_anchors(self):
+        """What is left is coded against what is left, whatever anchors were between; chains stay within bounds."""
+        self.chain(20, 3000, model, "step_%d", "--every", "4")
+        self.series("prune", "--keep-every", "5")
+        self.series("gc")
+        self.want = {"step_%d" % i: self.want["step_%d" % i] for i in (0, 5, 10, 15)}
+        self.check_all()
+        self.assertEqual([e["depth"] for e in self.listed().values()], [0, 1, 2, 3])
+        self.chain(24, 500, model, "other_%d")
+        self.series("prune", "--keep-every", "3", "--keep-last", "2")
+        self.series("gc")
+        self.assertLessEqual(max(e["depth"] for e in self.listed().values()), 3)
+        self.want = {n: c for n, c in self.want.items() if n in self.kept()}
+        self.check_all()
+
+    def test_every_pattern_of_forgetting(self):
+        self.chain(7, 300, checkpoint)
+        want = self.want
+        for pattern in range(128):
+            forgotten = ["step_%d" % i for i in range(7) if pattern >> i & 1]
+            shutil.copytree(self.path("s"), self.path("t"))
+            if forgotten:
+                self.lmc("series", "t", "prune", *forgotten)
+            self.lmc("series", "t", "gc")
+            self.want = {n: c for n, c in want.items() if n not in forgotten}
+            self.check_all(directory="t")
+            self.assertEqual(self.files("t"), set(self.want))
+            self.assertEqual(set(os.listdir(self.path("t"))) - {n + ".lmc" for n in self.want}, {".lock", "series.json"})
+            for e in self.listed("t").values():
+                self.assertTrue(e["depth"] == 0 or e["base"] in self.want)
+            shutil.rmtree(self.path("t"))
+
+    def test_same_content_again(self):
+        """Identities repeat: chains have no loops, and files whose headers alone differ come back as they were."""
+        a, b = bf16(1000, 1), bf16(1000, 2)
+        for i, (weights, note) in enumerate([(a, ""), (b, ""), (a, ""), (a, "x"), (b, "y"), (b, ""), (a, "z"), (a, "")]):
+            self.add("s%d" % i, model(weights, 0, note))
+        self.check_all()
+        want = self.want
+        for pattern in range(1, 256):
+            forgotten = ["s%d" % i for i in range(8) if pattern >> i & 1]
+            if len(forgotten) not in (1, 2, 6):
+                continue
+            shutil.copytree(self.path("s"), self.path("t"))
+            self.lmc("series", "t", "prune", *forgotten)
+            self.lmc("series", "t", "gc")
+            self.want = {n: c for n, c in want.items() if n not in forgotten}
+            self.check_all(directory="t")
+            self.assertEqual(self.files("t"), set(self.want))
+            shutil.rmtree(self.path("t"))
+
+    def test_random_operations(self):
+        """Against a model of what must be there."""
+        weights, forgotten, n = bf16(300), {}, 0
+        self.add("first", model(weights, 0), "--every", "4")
+        for i in range(150):
+            what = self.rng.random()
+            if what < 0.5:
+                weights = step(weights, self.rng) if self.rng.random() < 0.8 else weights
+                self.add("s_%d" % n, model(weights, n, self.rng.choice(["", "note"])), *self.rng.choice([[], [], ["--anchor"], ["--verify"]]))
+                n += 1
+            elif what < 0.7 and len(self.want) > 1:
+                for name in self.rng.sample(sorted(self.want), self.rng.randrange(1, len(self.want))):
+                    self.series("prune", name)
+                    forgotten[name] = self.want.pop(name)
+            elif what < 0.8 and forgotten:
+                name = self.rng.choice(sorted(forgotten))
+                self.series("keep", name)
+                self.want[name] = forgotten.pop(name)
+            elif what < 0.9:
+                self.series("gc")
+                forgotten = {}
+                self.assertEqual(self.files(), set(self.want))
+            elif what < 0.92:
+                self.series("rebuild")
+                self.want.update(forgotten)
+                forgotten = {}
+            self.assertEqual(self.kept(), set(self.want))
+            if i % 5 == 0:
+                self.check_all()
+        self.series("verify")
+        self.check_all()
+
+    def test_chain_of_100(self):
+        self.chain(100, 200, model, "step_%d", "--every", "1000")
+        self.assertEqual(max(e["depth"] for e in self.listed().values()), 99)
+        self.series("verify")
+        self.check_all()
+        self.assertEqual(self.series("cat", "57", "w[7:9]").stdout, self.want["step_57"][-400:][14:18])
+        self.series("prune", "--keep-every", "10", "--keep", "57")
+        self.series("gc")
+        self.want = {n: c for n, c in self.want.items() if n.endswith("0") or n == "step_57"}
+        self.check_all()
+        self.assertEqual(max(e["depth"] for e in self.listed().values()), 10)
+
+    def test_rebuild(self):
+        self.chain(5, 300)
+        self.series("prune", "1")
+        os.unlink(self.path("s/series.json"))
+        self.denies("list", code=1, says="but no series.json; 'lmc series DIR rebuild'")
+        self.denies("add", "step_1.safetensors", code=1, says="but no series.json; 'lmc series DIR rebuild'")
+        self.series("rebuild", "--every", "7")
+        self.check_all()  # what was forgotten is back
+        self.write("s/series.json", b"{")
+        self.series("rebuild")
+        self.check_all()
+        self.assertEqual(self.read("s/series.json.old"), b"{")
+        self.write("s/x.lmc", b"no snapshot")
+        self.denies("rebuild", code=3, says="move away what is no snapshot")
+        os.rename(self.path("s/x.lmc"), self.path("x.lmc"))
+        os.rename(self.path("s/step_2.lmc"), self.path("step_2.lmc"))
+        self.lmc("series", "s", "rebuild", code=4, says="needs the base")
+        self.assertEqual(self.kept(), {"step_0", "step_1", "step_3", "step_4"})
+        self.assertEqual(self.listed()["step_4"].get("depth"), None)
+        self.denies("restore", "step_4", "-o", "x", code=4, says="needs the base")
+        self.denies("gc", code=4, says="nothing was removed")
+        os.rename(self.path("step_2.lmc"), self.path("s/step_2.lmc"))
+        self.series("rebuild")
+        self.check_all()
+
+    def test_options_of_compressing(self):
+        weights = bf16(60000)
+        self.add("a", model(weights, 0))
+        self.add("b", model(weights, 0), "--anchor", "--max", "-T1")
+        sizes = {n: e["packed_size"] for n, e in self.listed().items()}
+        self.assertLess(sizes["b"], sizes["a"])
+        self.write("raw", weights)
+        self.series("add", "--anchor", "raw")
+        self.series("add", "--anchor", "--dtype", "BF16", "--name", "typed", "raw")
+        self.series("add", "--anchor", "--opaque", "--name", "opaque", "raw")
+        self.assertEqual([len(self.listing("s/%s.lmc" % n)["files"][0]["tensors"]) for n in ("raw", "typed", "opaque")], [0, 1, 0])
+        self.put("twins", {"1.safetensors": model(weights, 0), "2.safetensors": model(weights, 1)})
+        self.series("add", "--anchor", "twins")
+        self.series("add", "--anchor", "--no-twins", "twins", "--name", "alone")
+        sizes = {n: e["packed_size"] for n, e in self.listed().items()}
+        self.assertLess(sizes["twins"] * 1.5, sizes["alone"])
+        p = self.series("add", "-v", "twins", "--name", "again")
+        self.assertIn("a delta of twins", p.stderr.decode())
+
+
+# ---- refusals ----
+
+
+class Refusals(SeriesCase):
+    def test_usage(self):
+        self.add("a", model(bf16(50), 0))
+        for args, says in ((["series"], "usage: lmc series DIR VERB"), (["series", "s"], "usage: lmc series DIR VERB"), (["series", "s", "what"], "is no verb"),
+                           (["series", "s", "add"], "usage: lmc series DIR add"), (["series", "s", "add", "a", "b"], "wrong number"),
+                           (["series", "s", "list", "x"], "wrong number"), (["series", "s", "restore"], "wrong number"), (["series", "s", "cat"], "wrong number"),
+                           (["series", "s", "gc", "x"], "wrong number"), (["series", "s", "keep"], "wrong number"), (["series", "s", "watch"], "wrong number"),
+                           (["series", "s", "list", "--rm"], "does not take one of these options"), (["series", "s", "gc", "--every", "3"], "does not take"),
+                           (["series", "s", "add", "--base", "a", "a"], "does not take"), (["series", "s", "add", "-r", "a"], "does not take"),
+                           (["series", "s", "list", "--npy"], "does not take"), (["series", "s", "restore", "--max", "a"], "does not take"),
+                           (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "verify", "--json"], "does not take"),
+                           (["series", "s", "restore", "--dry-run", "a"], "does not take"), (["series", "s", "prune", "--once", "a"], "does not take"),
+                           (["series", "s", "add", "--every", "0", "a"], "no number from 1 up"), (["series", "s", "add", "--every", "x", "a"], "no number"),
+                           (["series", "s", "add", "--every"], "wants a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
+                           (["series", "s", "watch", "--interval", "0", "a"], "no number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
+                           (["series", "s", "add", "--nonsense", "a"], "no option '--nonsense'"), (["series", "s", "restore", "-c", "-o", "x", "a"], "exclude each other"),
+                           (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "no standard input"),
+                           (["-t", "--keep-last", "3", "a"], "no option '--keep-last'"), (["--once", "a"], "no option '--once'")):
+            self.refuses(None, *args, code=2, says=says)
+
+    def test_sources(self):
+        self.add("a", model(bf16(50), 0))
+        self.put("d", {"x": b"1"})
+        self.denies("add", "none", code=1, says="cannot open it")
+        self.denies("add", "s/a.lmc", code=1, says="restore it, and add what comes out")
+        self.denies("add", ".", code=2, says="choose one with --name")
+        self.denies("add", "--name", "x", ".", code=1, says="is or holds the series itself")
+        self.denies("add", "--name", "x", "s", code=1, says="is or holds the series itself")
+        self.denies("add", "--name", "x", self.dir, code=1, says="is or holds the series itself")
+        self.refuses("series", "d/new", "add", "d", code=1, says="is or holds the series itself")
+        self.assertFalse(os.path.exists(self.path("d/new")))
+        self.denies("add", "--name", "x", "s/.lock", code=1, says="is or holds the series itself")
+        self.refuses("series", "none/new", "add", "d", code=1, says="cannot create the directory")
+        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, and a series is one")
+        os.mkfifo(self.path("pipe"))
+        self.denies("add", "pipe", code=1, says="neither a file nor a directory")
+        os.rename(self.path("pipe"), self.path("d/pipe"))
+        self.denies("add", "d", code=1, says="neither a file nor a directory")
+        self.write("bad.safetensors", b"no header")
+        self.denies("add", "bad.safetensors", code=1, says="is no valid safetensors file")
+        self.assertEqual(self.entries()[-1]["name"], "a")
+        self.write("s/b.lmc", b"mine")
+        self.write("b", b"1")
+        self.denies("add", "b", code=1, says="is there already, but not in the list")
+        self.assertEqual(self.read("s/b.lmc"), b"mine")
+
+    def test_no_series(self):
+        os.mkdir(self.path("e"))
+        self.write("f", b"1")
+        for verb in (["list"], ["restore", "x"], ["cat", "x"], ["prune", "x"], ["keep", "x"], ["gc"], ["verify"]):
+            self.refuses("series", "none", *verb, code=1, says="No such file")
+            self.refuses("series", "e", *verb, code=1, says="is no series; 'lmc series DIR add SNAPSHOT' begins one")
+            self.refuses("series", "f", *verb, code=1, says="is no directory")
+        self.assertEqual(os.listdir(self.path("e")), [])
+
+    def test_damaged_files(self):
+        self.chain(4, 400)
+        self.series("prune", "3")
+        whole = {n: self.read("s/step_%d.lmc" % n) for n in range(4)}
+        os.unlink(self.path("s/step_1.lmc"))
+        self.assertEqual(self.listed()["step_1"]["kind"], "missing")
+        self.denies("restore", "1", "-o", "x", code=1, says="s/step_1.lmc: is missing")
+        self.denies("restore", "2", "-o", "x", code=4, says="needs the base")
+        self.denies("gc", code=4, says="s: is damaged, so nothing was removed")
+        self.denies("verify", code=4, says="is missing")
+        self.denies("keep", "3", code=4, says="needs the base")
+        self.assertIn("(missing)", self.series("list").stdout.decode())
+        self.write("s/step_1.lmc", whole[1][:50])
+        self.assertEqual(self.listed()["step_1"]["kind"], "damaged")
+        self.denies("restore", "1", "-o", "x", code=3, says="is damaged or no snapshot")
+        self.denies("gc", code=4, says="nothing was removed")
+        self.write("s/step_1.lmc", whole[0])
+        self.denies("verify", "1", code=3, says="is another snapshot than was added under this name")
+        self.denies("gc", code=3, says="nothing was removed")
+        damaged = bytearray(whole[1])
+        damaged[200] ^= 1
+        self.write("s/step_1.lmc", damaged)
+        self.denies("verify", "1", code=3, says="lmc: ")
+        for at in range(80, len(damaged)):  # not every byte of a base is needed, but most are
+            damaged = bytearray(whole[1])
+            damaged[at] ^= 1
+            self.write("s/step_1.lmc", damaged)
+            p = subprocess.run([LMC, "series", "s", "verify", "2"], cwd=self.dir, stderr=subprocess.PIPE)
+            self.assertIn(p.returncode, (0, 3, 4))
+            if p.returncode == 3:
+                break
+        self.denies("verify", "0", "2", code=3, says="lmc: ")
+        self.denies("restore", "2", "-o", "x", code=3, says="lmc: ")
+        # a broken tip does not stop the series
+        self.write("s/step_1.lmc", whole[1])
+        os.unlink(self.path("s/step_2.lmc"))
+        self.add("next", model(bf16(100), 9), says="is not coded against it")
+        self.assertEqual(self.listed()["next"]["kind"], "anchor")
+        self.write("s/step_2.lmc", whole[2])
+        # a forgotten file that is another one now, or is gone
+        self.write("s/step_3.lmc", self.read("s/step_0.lmc"))
+        self.denies("gc", code=3, says="is another snapshot than was added")
+        os.unlink(self.path("s/step_3.lmc"))
+        self.series("gc")
+        del self.want["step_3"]
+        self.check_all()
+
+    def test_gc_with_a_damaged_forgotten_link(self):
+        self.chain(4, 40000)
+        self.series("prune", "1")
+        whole = self.read("s/step_1.lmc")
+        damaged = bytearray(whole)
+        damaged[len(damaged) // 2] ^= 4
+        self.write("s/step_1.lmc", damaged)
+        self.denies("gc", code=3, says="lmc: ")
+        self.write("s/step_1.lmc", whole)
+        self.series("gc")
+        del self.want["step_1"]
+        self.check_all()
+
+    def test_full_disk_and_permissions(self):
+        self.chain(2, 400)
+        self.write("big", random.Random(1).randbytes(300000))
+
+        def limit():
+            import resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        before = self.snapshot("s")
+        self.series("add", "--rm", "big", code=1, says="ulimit -f", preexec_fn=limit)
+        after = self.snapshot("s")
+        self.assertEqual(after, before)
+        self.assertTrue(os.path.exists(self.path("big")))
+        self.check_all()
+
+    def test_source_that_changes(self):
+        """What is written to while it is added stays, and so does the series."""
+        self.chain(1, 400)
+        self.put("d", {"%03d" % i: os.urandom(60000) for i in range(60)})
+        before = self.entries()
+        grows = subprocess.Popen([sys.executable, "-c", "import time\nfor i in range(100000):\n open('d/059', 'ab').write(b'x')\n time.sleep(0.0005)"], cwd=self.dir)
+        try:
+            while os.path.getsize(self.path("d/059")) == 60000:
+                time.sleep(0.01)
+            p = subprocess.run([LMC, "series", "s", "add", "--rm", "d"], cwd=self.dir, stderr=subprocess.PIPE)
+        finally:
+            grows.kill()
+            grows.wait()
+        self.assertEqual(p.returncode, 1, p.stderr)
+        self.assertEqual(len(os.listdir(self.path("d"))), 60)
+        self.assertEqual(self.entries(), before)
+        self.check_all()
+        # what nobody can have read otherwise: the snapshot is right, but what became of the source afterwards is not known
+        start = os.stat(self.path("d")).st_mtime_ns
+        touches = subprocess.Popen([sys.executable, "-c", "import os, time\nwhile True:\n os.utime('d')\n time.sleep(0.0005)"], cwd=self.dir)
+        try:
+            while os.stat(self.path("d")).st_mtime_ns == start:
+                time.sleep(0.01)
+            self.series("add", "--rm", "d", code=1, says="d: was changed meanwhile, and is not removed; its snapshot, as it was before, is kept as d")
+        finally:
+            touches.kill()
+            touches.wait()
+        self.assertEqual(len(os.listdir(self.path("d"))), 60)
+        self.assertEqual(self.kept(), {"step_0", "d"})
+        self.series("add", "--rm", "d")
+        self.assertFalse(os.path.exists(self.path("d")))
+
+
+# ---- the list ----
+
+
+class Manifest(SeriesCase):
+    def test_every_byte_flipped(self):
+        self.chain(3, 200)
+        self.series("prune", "1")
+        text = self.read("s/series.json")
+        before = {f: d for f, d in self.snapshot("s").items() if f != "series.json"}
+        for i in range(len(text)):
+            for mask in (1 << i % 8, 0x80):
+                self.write("s/series.json", text[:i] + bytes([text[i] ^ mask]) + text[i + 1:])
+                p = subprocess.run([LMC, "series", "s", "gc"], cwd=self.dir, stderr=subprocess.PIPE)
+                self.assertIn(p.returncode, (1, 3) if b'"lmc_series": ' in text[:i] and i < 16 else (3,), (i, p.stderr))
+        for i in range(0, len(text), 3):
+            self.write("s/series.json", text[:i])
+            self.assertEqual(subprocess.run([LMC, "series", "s", "gc"], cwd=self.dir, stderr=subprocess.PIPE).returncode, 3)
+        self.assertEqual({f: d for f, d in self.snapshot("s").items() if f != "series.json"}, before)
+        self.series("rebuild")
+        self.check_all()
+
+    def test_hostile(self):
+        self.chain(2, 200)
+        good = self.entries()
+        self.write("precious.lmc", b"precious")
+        self.write("s/.hidden.lmc", b"precious")
+
+        def changed(**more):
+            e = {**good[1], **more}
+            return {k: v for k, v in e.items() if v is not None}
+        bad = [changed(name=n) for n in ("../precious", "/etc/passwd", ".hidden", "", "a\x00b", "a\nb", "-x", "x" * 201, "a\\b", 7, None, ["x"], good[0]["name"])]
+        bad += [changed(state=s) for s in ("KEPT", "", "gone", 1, None, "adding")]
+        bad += [changed(identity=s) for s in ("", "00", good[0]["identity"][:-1] + "g", good[0]["identity"].upper() + "", "+" + good[0]["identity"][1:], 5, None)]
+        bad += [changed(size=s) for s in (-1, 1.5, "1", 1 << 70)] + [changed(time=s) for s in ("x", None, 1.5)]
+        bad += [changed(source=s) for s in ("../x", "", 7, ".x")] + [changed(more=1), 5, "x", [], {}, None, '{"name": "a", "name": "b"}', "[" * 5000, '"\\ud800"']
+        for entry in bad:
+            self.write("s/series.json", manifest([good[0], entry if isinstance(entry, str) and entry[:1] in '{["' and entry else json.dumps(entry)]))
+            for verb in (["list"], ["gc"], ["prune", "step_0"], ["add", "step_0.safetensors", "--name", "n"]):
+                self.denies(*verb, code=3, says="is damaged")
+        for head in ('{"lmc_series": 0, "every": 16, "snapshots": [', '{"every": 16, "snapshots": [', '{"lmc_series": 1, "snapshots": [',
+                     '{"lmc_series": 1, "every": 0, "snapshots": [', '{"lmc_series": 1, "every": "x", "snapshots": [', '{"lmc_series": 1, "every": 4, "x": 1, "snapshots": [',
+                     '{"lmc_series": 1, "every": 4, "every": 4, "snapshots": [', '{"lmc_series": 1, "every": 4, "snapshots": [[', '[[[['):
+            self.write("s/series.json", manifest(good, head))
+            self.denies("gc", code=3, says="is damaged")
+        self.write("s/series.json", manifest(good, '{"lmc_series": 2, "every": 16, "future": [], "snapshots": ['))
+        self.denies("gc", code=1, says="has version 2, which this lmc does not know")
+        for junk in (b"", b"\0" * 100, b"null\n", b"[]", b'"crc32c": "00000000"}\n', manifest(good) + b" "):
+            self.write("s/series.json", junk)
+            self.denies("gc", code=3, says="is damaged")
+        self.write("s/series.json", manifest([changed(time=s) for s in (1 << 62,)]))  # odd but harmless
+        self.series("list")
+        # a right checksum, and an identity that is not that of the file: what is forgotten is not removed
+        self.write("s/series.json", manifest([good[0], changed(state="forgotten", identity=good[0]["identity"])]))
+        self.denies("gc", code=3, says="is another snapshot than was added")
+        self.write("s/series.json", manifest([good[0], changed(state="forgotten", name="none")]))
+        self.series("gc")
+        self.assertEqual(len(self.entries()), 1)
+        os.unlink(self.path("s/series.json"))
+        os.mkdir(self.path("s/series.json"))
+        self.denies("gc", code=3, says="is no file")
+        os.rmdir(self.path("s/series.json"))
+        os.unlink(self.path("s/.hidden.lmc"))
+        self.series("rebuild")
+        self.check_all()
+        self.assertEqual(self.read("precious.lmc"), b"precious")
+
+    def test_what_a_kill_leaves(self):
+        """Each state in turn, made by hand."""
+        self.chain(2, 200)
+        good = self.entries()
+        adding = {"name": "new", "state": "adding", "time": 5, "source": "new"}
+        self.write("s/series.json", manifest(good + [adding]))
+        self.assertEqual(self.listed()["new"]["state"], "adding")
+        self.check_all()
+        self.denies("restore", "new", "-o", "x", code=1, says="has no snapshot 'new'")
+        self.write("s/.lmc-abcDEF", b"half of it")
+        self.write("s/new.lmc", self.read("s/step_1.lmc"))
+        self.check_all()
+        self.series("prune", "--dry-run", "0")
+        self.assertTrue(os.path.exists(self.path("s/new.lmc")))
+        self.series("prune", "1")  # whatever changes the series tidies up
+        self.assertEqual(self.files(), {"step_0", "step_1"})
+        self.assertEqual([e["name"] for e in self.entries()], ["step_0", "step_1"])
+        self.assertFalse(os.path.exists(self.path("s/.lmc-abcDEF")))
+        self.write("s/.lmc-recode", b"half of it")
+        self.put("s/.lmc-abcdef", {"x": b"somebody's directory"})
+        self.series("gc")
+        self.assertFalse(os.path.exists(self.path("s/.lmc-recode")))
+        self.assertEqual(self.read("s/.lmc-abcdef/x"), b"somebody's directory")
+        shutil.rmtree(self.path("s/.lmc-abcdef"))
+        self.write("s/series.json", manifest([good[0], {**good[1], "state": "forgotten"}]))  # removed, not noted
+        self.denies("keep", "step_1", code=1, says="is missing")
+        self.series("gc")
+        del self.want["step_1"]
+        self.check_all()
+
+
+# ---- several at once ----
+
+
+class Together(SeriesCase):
+    def lock(self, place):
+        fd = os.open(self.path("s/.lock"), os.O_RDWR)
+        fcntl.lockf(fd, fcntl.LOCK_EX, 1, place)
+        return fd
+
+    def start(self, *args, **more):
+        return subprocess.Popen([LMC, "series", "s", *args], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+    def wait_for(self, p, text):
+        line = p.stderr.readline()
+        self.assertIn(text, line)
+
+    def test_two_adds(self):
+        self.chain(1, 300)
+        fd = self.lock(0)
+        for n in (1, 2, 3):
+            self.put("a%d.safetensors" % n, model(bf16(300, 10 + n), n))
+            self.want["a%d" % n] = model(bf16(300, 10 + n), n)
+        adds = [self.start("add", "a%d.safetensors" % n) for n in (1, 2, 3)]
+        for p in adds:
+            self.wait_for(p, b"another lmc changes the series; waiting")
+        self.check_restore("step_0")  # readers go on
+        os.close(fd)
+        for p in adds:
+            self.assertEqual(p.wait(), 0, p.stderr.read())
+            p.stdout.close()
+            p.stderr.close()
+        self.check_all()
+        self.assertEqual(sorted(e["depth"] for e in self.listed().values()), [0, 1, 2, 3])
+
+    def test_the_first_two_adds(self):
+        for n in (1, 2):
+            self.put("a%d.safetensors" % n, model(bf16(30000, n), n))
+            self.want["a%d" % n] = model(bf16(30000, n), n)
+        adds = [self.start("add", "a%d.safetensors" % n) for n in (1, 2)]
+        for p in adds:
+            _, text = p.communicate()
+            self.assertEqual(p.returncode, 0, text)
+        self.check_all()
+
+    def test_readers_and_gc(self):
+        self.chain(4, 100000)
+        self.series("prune", "0", "2")
+        before = {f: self.read("s/%s.lmc" % f) for f in self.files()}
+        reader = self.start("restore", "-c", "3")  # it stops when the pipe is full
+        head = reader.stdout.read(10)
+        gc = self.start("gc")
+        self.wait_for(gc, b"the series is being read; waiting")
+        self.assertEqual({f: self.read("s/%s.lmc" % f) for f in self.files()}, before)
+        self.assertEqual(head + reader.stdout.read(), self.want["step_3"])
+        self.assertEqual(reader.wait(), 0)
+        self.assertEqual(gc.wait(), 0)
+        for p in (reader, gc):
+            p.stdout.close()
+            p.stderr.close()
+        self.assertEqual(self.files(), {"step_1", "step_3"})
+        fd = self.lock(1)  # as gc does
+        reader = self.start("restore", "-c", "3")
+        self.wait_for(reader, b"gc is at work here; waiting")
+        os.close(fd)
+        self.assertEqual(reader.communicate()[0], self.want["step_3"])
+
+    def test_read_only(self):
+        self.chain(3, 300)
+        os.unlink(self.path("s/.lock"))
+        os.chmod(self.path("s"), 0o555)
+        self.check_restore("step_2")
+        if os.geteuid() != 0:
+            self.assertFalse(os.path.exists(self.path("s/.lock")))
+            self.series("gc", code=1, says="cannot lock it")
+        os.chmod(self.path("s"), 0o755)
+
+
+# ---- watch ----
+
+
+class Watch(SeriesCase):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("in"))
+
+    def once(self, *args, **more):
+        return self.series("watch", "--once", *([] if "--settle" in args else ["--settle", "0"]), *args, "in", **more)
+
+    def put_in(self, name, content):
+        self.put("in/" + name, content)
+        self.want[name.replace(".safetensors", "")] = content
+
+    def test_once(self):
+        self.once()
+        self.assertFalse(os.path.exists(self.path("s")))
+        weights = bf16(400)
+        for n in (10, 9, 100):
+            self.put_in("step_%d.safetensors" % n, model(weights, n))
+        self.put_in("checkpoint-5", checkpoint(weights, f32(50), 5))
+        self.write("in/.hidden", b"1")
+        self.write("in/x.lmc", b"1")
+        self.write("in/.tmp/x", b"1")
+        os.mkdir(self.path("in/empty"))
+        os.symlink("step_10.safetensors", self.path("in/latest"))
+        self.once("--settle", "100000")
+        self.assertFalse(os.path.exists(self.path("s")))
+        self.once()
+        self.check_all()
+        self.assertEqual(list(self.listed()), ["checkpoint-5", "step_9", "step_10", "step_100"])
+        self.once()
+        self.assertEqual(len(self.listed()), 4)
+        self.put_in("step_200.safetensors", model(weights, 200))
+        self.once("--match", "other*")
+        self.assertEqual(len(self.listed()), 4)
+        self.once("--match", "step_2*")
+        self.check_all()
+        self.assertEqual(len(os.listdir(self.path("in"))), 10)
+        self.once("--rm")
+        self.assertEqual(sorted(os.listdir(self.path("in"))), [".hidden", ".tmp", "empty", "latest", "x.lmc"])
+        self.check_all()
+
+    def test_taken_names(self):
+        weights = bf16(400)
+        self.put_in("a.safetensors", model(weights, 1))
+        self.once()
+        self.put("in/a", {"x": b"another"})
+        self.once(says="the series has a already, made of a.safetensors")
+        self.write("in/a.safetensors", model(weights, 2))
+        self.once("--rm", code=1, says="in/a.safetensors: differs from its snapshot; nothing was removed")
+        self.assertEqual(sorted(os.listdir(self.path("in"))), ["a", "a.safetensors"])
+        shutil.rmtree(self.path("in/a"))
+        self.write("in/a.safetensors", model(weights, 1))
+        self.once("--rm")
+        self.assertEqual(os.listdir(self.path("in")), [])
+        self.series("prune", "a")
+        self.write("in/a.safetensors", model(weights, 1))
+        self.once("--rm")  # forgotten: stays
+        self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])
+
+    def test_trouble(self):
+        self.put_in("a.safetensors", model(bf16(100), 1))
+        self.write("in/bad.safetensors", b"no header")
+        self.put_in("c.safetensors", model(bf16(100), 3))
+        del self.want["c"]
+        self.want["c"] = model(bf16(100), 3)
+        self.once("--rm", code=1, says="bad.safetensors: is no valid safetensors file")
+        self.check_all()
+        self.assertEqual(os.listdir(self.path("in")), ["bad.safetensors"])
+        self.write("s/series.json", b"{}")
+        self.lmc("series", "s", "watch", "in", code=3, says="is damaged")  # for good
+        self.refuses("series", "s", "watch", "none", code=1, says="No such file")
+        self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is no directory")
+        self.refuses("series", "in", "watch", "in", code=1, says="is the series itself")
+
+    def test_series_within(self):
+        self.put_in("a.safetensors", model(bf16(100), 1))
+        for _ in range(2):
+            self.lmc("series", "in/s", "watch", "--once", "--settle", "0", "in")
+        self.lmc("series", "in/deep/s", "watch", "--once", "--settle", "0", "in", code=1, says="cannot create the directory")
+        self.check_all(directory="in/s")
+
+    def test_slow_writer(self):
+        weights = bf16(2000)
+        whole = {"step_%d" % n: checkpoint(step(weights, self.rng), f32(100, n), n) for n in (1, 2)}
+        watch = subprocess.Popen([LMC, "series", "s", "watch", "--rm", "--settle", "4", "--interval", "1", "in"], cwd=self.dir, stderr=subprocess.PIPE)
+        try:
+            for name, files in whole.items():
+                for path, data in files.items():
+                    for part in range(4):
+                        os.makedirs(os.path.dirname(self.path("in/%s/%s" % (name, path))), exist_ok=True)
+                        with open(self.path("in/%s/%s" % (name, path)), "ab") as f:
+                            f.write(data[part * len(data) // 4:(part + 1) * len(data) // 4])
+                        time.sleep(0.1)
+            for _ in range(600):
+                if not os.listdir(self.path("in")):
+                    break
+                time.sleep(0.1)
+        finally:
+            watch.send_signal(signal.SIGTERM)
+            text = watch.communicate()[1]
+        self.assertEqual((watch.returncode, text), (-signal.SIGTERM, b""))
+        self.want = whole
+        self.check_all()
+
+
+# ---- kills ----
+
+
+class Kills(SeriesCase):
+    """kill -9 at a moment drawn uniformly from the run's duration; then the next command must work, and everything that counts
+    must restore. What was left is told from outside."""
+
+    counts = {}
+
+    def state_of(self, name):
+        return next((e["state"] for e in self.entries() if e["name"] == name), None)
+
+    def temporaries(self):
+        return [f for f in os.listdir(self.path("s")) if f.startswith(".lmc-")]
+
+    def phase_of_add(self, name, source):
+        state = self.state_of(name)
+        left = len(self.tree(source)) if os.path.isdir(self.path(source)) else int(os.path.exists(self.path(source)))
+        if state is None:
+            return "1 list being written" if self.temporaries() else "0 not begun"
+        if state == "adding":
+            if os.path.exists(self.path("s/%s.lmc" % name)):
+                return "4 complete, not confirmed"
+            return "3 snapshot being written" if self.temporaries() else "2 name reserved"
+        return "5 confirmed, source whole" if left == self.whole else "6 source half removed" if left else "7 finished"
+
+    def phase_of_prune(self, forgotten):
+        if self.state_of(forgotten[0]) == "forgotten":
+            return "2 finished"
+        return "1 list being written" if self.temporaries() else "0 not begun"
+
+    def phase_of_gc(self, forgotten, before):
+        files, temporaries = self.files(), self.temporaries()
+        if self.state_of(forgotten[0]) is None:
+            return "7 finished"
+        gone = sum(f not in files for f in forgotten)
+        if gone == len(forgotten):
+            return "6 all removed, list not yet"
+        if gone:
+            return "5 half removed"
+        recoded = sum(self.read("s/%s.lmc" % f) != before[f + ".lmc"] for f in files)
+        if ".lmc-recode" in temporaries:
+            return "3 re-coded, not in place"
+        if temporaries:
+            return "2 being re-coded, the first" if not recoded else "2 being re-coded, others"
+        return "4 some re-coded" if recoded else "0 not begun"
+
+    def run_killed(self, args, moment):
+        p = subprocess.Popen([LMC, "series", "s", *args], cwd=self.dir, stderr=subprocess.PIPE)
+        time.sleep(moment)
+        p.kill()
+        text = p.communicate()[1]
+        self.assertIn(p.returncode, (0, -9), text)
+
+    def duration(self, prepare, args):
+        """The median of three runs to the end."""
+        times = []
+        for _ in range(3):
+            prepare()
+            start = time.time()
+            subprocess.run([LMC, "series", "s", *args], cwd=self.dir, check=True)
+            times.append(time.time() - start)
+        return sorted(times)[1]
+
+    def count(self, what, phase):
+        self.counts.setdefault(what, {}).setdefault(phase, 0)
+        self.counts[what][phase] += 1
+
+    def reset(self):
+        shutil.rmtree(self.path("s"), ignore_errors=True)
+        shutil.copytree(self.path("template"), self.path("s"))
+
+    def make_template(self):
+        self.chain(6, 60000, checkpoint, "step_%d", "--every", "5")
+        self.all = dict(self.want)
+        os.rename(self.path("s"), self.path("template"))
+
+    def kill_adds(self, n, remove):
+        content = checkpoint(step(bf16(60000, 3), self.rng), f32(30000, 4), 6)
+        args = ["add", *(["--rm"] if remove else []), "step_6"]
+
+        def prepare():
+            self.reset()
+            shutil.rmtree(self.path("step_6"), ignore_errors=True)
+            self.put("step_6", content)
+            self.whole = len(self.tree("step_6"))
+        whole = self.duration(prepare, args)
+        for _ in range(n):
+            prepare()
+            self.want = dict(self.all)
+            self.run_killed(args, self.rng.uniform(0, 1.1 * whole))
+            phase = self.phase_of_add("step_6", "step_6")
+            self.count("add --rm" if remove else "add", phase)
+            confirmed = phase[0] in "567"
+            if confirmed:
+                self.want["step_6"] = content
+            else:
+                self.assertEqual(self.snapshot("step_6"), {**content, "optimizer": False})
+            if self.rng.random() < 0.3:
+                self.check_all({n for n in self.want})  # readers need no tidying up
+            if os.path.exists(self.path("step_6")):
+                again = self.lmc("series", "s", *args, code=1 if confirmed and not remove else 0, says="already" if confirmed and not remove else None)
+                del again
+                self.want["step_6"] = content
+            else:
+                self.series("gc")
+            self.assertEqual(os.path.exists(self.path("step_6")), not remove)
+            self.assertEqual(self.temporaries(), [])
+            self.assertEqual(self.files(), set(self.want))
+            self.check_all()
+
+    def kill_prunes(self, n):
+        forgotten = ["step_1", "step_3"]
+        whole = self.duration(self.reset, ["prune", *forgotten])
+        for _ in range(n):
+            self.reset()
+            self.want = dict(self.all)
+            self.run_killed(["prune", *forgotten], self.rng.uniform(0, 1.1 * whole))
+            phase = self.phase_of_prune(forgotten)
+            self.count("prune", phase)
+            names = set(self.all) - (set(forgotten) if phase[0] == "2" else set())
+            self.check_all(names)
+            self.series("prune", *forgotten)
+            self.check_all(set(self.all) - set(forgotten))
+            self.assertEqual(self.temporaries(), [])
+
+    def kill_gcs(self, n):
+        patterns = [["step_0", "step_2"], ["step_1", "step_2"], ["step_0", "step_1", "step_3", "step_5"]]
+        for forgotten in patterns:
+            def prepare():
+                self.reset()
+                self.series("prune", *forgotten)
+            whole = self.duration(prepare, ["gc"])
+            for _ in range(n // len(patterns) + (forgotten is patterns[0]) * (n % len(patterns))):
+                prepare()
+                before = self.snapshot("s")
+                self.want = {f: c for f, c in self.all.items() if f not in forgotten}
+                self.run_killed(["gc"], self.rng.uniform(0, 1.1 * whole))
+                phase = self.phase_of_gc(forgotten, before)
+                self.count("gc", phase)
+                self.check_all()
+                if self.rng.random() < 0.3:
+                    self.put("more.safetensors", model(bf16(500), 9))
+                    self.series("add", "more.safetensors")
+                    self.want["more"] = model(bf16(500), 9)
+                self.series("gc")
+                self.assertEqual(self.temporaries(), [])
+                self.assertEqual(self.files(), set(self.want))
+                self.check_all()
+
+    def test_kills(self):
+        self.make_template()
+        self.kill_adds(KILLS - KILLS * 3 // 4, False)
+        self.kill_adds(KILLS // 4, True)
+        self.kill_prunes(KILLS // 8)
+        self.kill_gcs(KILLS // 2 - KILLS // 8)
+        total = sum(sum(c.values()) for c in self.counts.values())
+        print("  %d kills" % total)
+        for what, phases in self.counts.items():
+            for phase in sorted(phases):
+                print("  %-9s %-30s %5d" % (what, phase[2:], phases[phase]))
+        self.assertGreaterEqual(total, KILLS)
+        self.assertGreater(len(self.counts["gc"]) + len(self.counts["add"]), 2)
+
+
+# ---- 100 snapshots of 24 MB ----
+
+
+class Long(SeriesCase):
+    @unittest.skipUnless(LONG, "--long")
+    def test_100_snapshots(self):
+        """AdamW-like: fp32 master, 3 elements of 100 of its bf16 rounding change with each step."""
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        rng = numpy.random.default_rng(1)
+        n, digests, seconds, begin = 12 << 20, {}, {}, time.time()
+        master = rng.normal(0, 0.02, n).astype("<f4")
+        velocity = rng.normal(0, 1, n).astype("<f4")
+        for i in range(100):
+            velocity = (0.9 * velocity + 0.45 * rng.standard_normal(n, "f4")).astype("<f4")
+            master += numpy.float32(2e-6) * velocity
+            bits = master.view("<u4")
+            weights = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes()
+            data = safetensors([("h.%d" % k, "BF16", [1024, n // 12 // 1024], weights[k * (n // 6):(k + 1) * (n // 6)]) for k in range(12)], {"step": str(i)})
+            name = "step_%d" % i
+            digests[name] = hashlib.sha256(data).digest()
+            if i == 57:
+                wanted = weights[5 * (n // 6):6 * (n // 6)]
+            self.write(name + ".safetensors", data)
+            start = time.time()
+            self.series("add", "--rm", name + ".safetensors")
+            seconds.setdefault("add --rm, each", []).append(time.time() - start)
+
+        def timed(what, *args, **more):
+            start = time.time()
+            p = self.series(*args, **more)
+            seconds.setdefault(what, []).append(time.time() - start)
+            return p
+
+        def total():
+            return sum(e["size"] for e in self.listed().values()), sum(e["packed_size"] for e in self.listed().values())
+
+        def check():
+            for name in self.kept():
+                out = timed("restore, each", "restore", "-c", name).stdout
+                self.assertEqual(hashlib.sha256(out).digest(), digests[name], name)
+        print("  100 snapshots: %d -> %d bytes" % total())
+        entries = list(self.listed().values())
+        print("  anchor %d, delta %d to %d bytes" % (entries[0]["packed_size"], min(e["packed_size"] for e in entries), max(e["packed_size"] for e in entries[1:16])))
+        self.assertEqual(timed("cat of a tensor of step 57", "cat", "57", "h.5").stdout, wanted)
+        text = timed("cat of 8 rows of a tensor of step 57", "cat", "-v", "57", "h.5[0:8]").stderr.decode()
+        print("  " + text.strip())
+        check()
+        timed("verify, all 100", "verify")
+        timed("prune", "prune", "--keep-last", "10", "--keep-every", "10", "--keep", "57")
+        timed("gc, of 80", "gc")
+        print("  after prune and gc %d snapshots: %d -> %d bytes" % ((len(self.kept()),) + total()))
+        self.assertEqual(self.files(), self.kept())
+        check()
+        for what, times in seconds.items():
+            print("  %-40s %7.2f s (at most %.2f s, %d times)" % (what, sum(times) / len(times), max(times), len(times)))
+        print("  in all %.0f s" % (time.time() - begin))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
