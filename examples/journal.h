@@ -26,9 +26,10 @@
  *   4  at the end the target is synced, attributes are set and synced, the side file is removed
  *
  * Whoever finds a side file takes the slot with a right CRC and the higher number: what came before it is in the target, of its
- * own patches perhaps some, of what comes after it nothing. Is there none, nothing was written since the start. The target is read
- * through these patches, all that is done is compared with the CRCs of the delta, and only then is the target touched again: it may
- * have been replaced meanwhile. Larger slots want a new side file, with what is done at its start, which replaces the old one.
+ * own patches perhaps some, of what comes after it nothing. Is there none, nothing was written since the start. That slot may never
+ * have come to the disk: it is written and synced once more. The target is read through its patches, all that is done is compared
+ * with the CRCs of the delta, and only then is the target touched again: it may have been replaced meanwhile. Larger slots want a
+ * new side file, with what is done at its start, which replaces the old one.
  */
 #ifndef LMC_JOURNAL_H
 #define LMC_JOURNAL_H
@@ -72,7 +73,7 @@ static int sync_data(int fd)
 #else
     int result = fsync(fd);
 #endif
-    return result == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
+    return result == 0 || errno == EINVAL ? 0 : errno;
 }
 
 static int write_at(int fd, uint64_t offset, const void *data, size_t size)
@@ -334,6 +335,7 @@ struct journal {
     struct place *target;
     struct patches pending; /* of what was handed over, but not written to the target */
     int is_recorded;        /* and it stands in slot `number` */
+    int is_found;           /* the side file is of another run, and nothing was written since */
     uint64_t n_handed;      /* bytes of the snapshot that were handed over */
     uint64_t n_recorded;    /* as of those that the side file knows to be done */
     uint64_t span;          /* bytes since the last slot */
@@ -444,6 +446,23 @@ static int write_slot(struct journal *j)
     return CODE_OK;
 }
 
+/* What was found may never have come to the disk, if its writer was killed before, or could not sync it. So the slot is written once
+ * more in its place: the same bytes, so that a torn write does no harm. */
+static int settle_journal(struct journal *j)
+{
+    int code = CODE_OK, error = 0;
+    j->is_found = 0;
+    if (j->is_recorded) {
+        j->number--;
+        code = write_slot(j);
+    } else {
+        error = sync_data(j->fd);
+    }
+    if (code == CODE_OK && !error)
+        error = sync_directory_of(j->path);
+    return error ? fail_journal(j, error, "cannot bring it to the disk") : code;
+}
+
 /* Lets the disk begin with what was written, so that syncing takes less time. */
 static void begin_to_sync(const struct place *p)
 {
@@ -461,7 +480,9 @@ static int flush_journal(struct journal *j)
     struct patch p;
     int code = CODE_OK;
     j->span = 0;
-    if (j->pending.size && !j->is_recorded) {
+    if (j->pending.size && j->is_found)
+        code = settle_journal(j);
+    if (code == CODE_OK && j->pending.size && !j->is_recorded) {
         code = sync_place(j->target);
         if (code == CODE_OK && (j->fd < 0 || j->capacity < SLOT_HEADER_SIZE + j->pending.size))
             code = create_journal(j, SLOT_HEADER_SIZE + 2 * (j->pending.size > SLOT_SIZE ? j->pending.size : SLOT_SIZE));
@@ -603,6 +624,7 @@ static int recover_journal(struct journal *j, const unsigned char header[JOURNAL
     struct stat st;
     uint64_t total = load_number(header + 16, 8);
     memcpy(j->header, header, JOURNAL_HEADER_SIZE);
+    j->is_found = 1;
     j->capacity = load_number(header + 32, 8);
     j->n_recorded = j->n_handed = load_number(header + 24, 8);
     if (fstat(j->fd, &st) != 0)

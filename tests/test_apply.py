@@ -734,6 +734,7 @@ class Interruptions(ApplyCase):
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.assertEqual(p.returncode, 1, p.stderr)
         self.assertIn(b"File too large", p.stderr)
+        self.assertEqual(b"t: is left half applied" in p.stderr, os.path.exists(self.side()), p.stderr)
 
     def test_no_room(self):
         base, result = self.large()
@@ -792,6 +793,23 @@ class Interruptions(ApplyCase):
                     half[s:e] = rng.choice((base, result))[s:e]
             self.write("t", bytes(half))
             self.apply("d1", "t", says="going on with d1 behind %d of %d bytes" % (n_done, len(base)))
+            self.holds("t", result)
+
+    def test_a_slot_that_is_not_on_the_disk(self):
+        """Who wrote it may have been killed before it was synced: it is written once more, or the target is not touched."""
+        base, result = steps_of_file(2, 3000)
+        self.prepare(base, result)
+        for slots in ([(1, self.total, make_patches(0, base, result))], [(6, 0, b""), (7, self.total, make_patches(0, base, result))]):
+            side = self.side_file(slots, capacity=1 << 20)
+            self.put("t", base)
+            self.write(".t.lmc-apply", side)
+            p = subprocess.run([LMC, "apply", "d1", "t"], cwd=self.dir, capture_output=True,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MB, MB)))
+            self.assertEqual(p.returncode, 1, p.stderr)
+            self.assertIn(b".t.lmc-apply: cannot write it", p.stderr)
+            self.holds("t", base)
+            self.assertEqual(self.read(".t.lmc-apply"), side)
+            self.apply("d1", "t", says="was left half applied")
             self.holds("t", result)
 
     def test_signals(self):
