@@ -351,6 +351,8 @@ static int apply_in_place(struct apply *a, struct archive *delta, struct journal
         code = set_all_attributes(a->path, delta->reader);
     if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
         code = worse(code, remove_journal(j));
+    else if (status != LMC_ERR_BASE_WRONG)
+        say(a->name, "is left half applied; once the cause is gone, give the same command again, and it goes on");
     return code;
 }
 
