@@ -107,7 +107,7 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
     int fd, error;
     if (lstat(full, &st) != 0)
         return fail_errno(full, errno, "cannot look at it");
-    if (!a->o->force && !is_resumed && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
+    if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
         return fail(CODE_ERROR, full, "%s would be changed, too; use -f to do that, or copy it",
                     S_ISLNK(st.st_mode) ? "is a link, and what it leads to" : "has other names (hard links), which");
     fd = open(full, O_RDWR | O_CLOEXEC);
@@ -115,6 +115,8 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
         (void)!chmod(full, (st.st_mode & 07777) | 0600);
         fd = open(full, O_RDWR | O_CLOEXEC);
     }
+    if (fd < 0 && errno == EACCES && !a->o->force && (st.st_mode & 0200) == 0)
+        return fail(CODE_ERROR, full, "is read-only; use -f to change it all the same");
     if (fd < 0)
         return fail_errno(full, errno, "cannot be written to");
     error = sync_data(fd);
