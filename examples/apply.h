@@ -598,6 +598,7 @@ static int identify_target(struct apply *a)
     free_bases(&a->bases);
     memset(&a->bases, 0, sizeof a->bases);
     add_base(&a->bases, a->path);
+    a->bases.list->is_target = 1;
     return identify_base(a->bases.list, &a->base_options);
 }
 

@@ -25,6 +25,7 @@ struct base {
     struct bases *all;
     int is_open, is_archive, is_identified, is_ready;
     int is_visited;        /* its own base is being looked for */
+    int is_target;         /* of lmc apply, which knows what to do with a half */
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;       /* for the library, when ready */
     struct base *below;    /* then: of a delta, its own base */
@@ -207,8 +208,8 @@ static int open_base(struct base *b, const struct options *o)
         b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 && memcmp(bytes, magic, sizeof magic) == 0);
         close(fd);
     }
-    if (b->is_archive) {
-        int code = open_archive_file(&b->archive, b->name, o);
+    if (b->is_archive || !b->is_target) {
+        int code = b->is_archive ? open_archive_file(&b->archive, b->name, o) : check_finished(b->name, CODE_BASE);
         if (code != CODE_OK)
             return code;
     }

@@ -372,6 +372,10 @@ static int compress_file(const char *path, int is_named, const struct options *o
         return fail(CODE_ERROR, path, "is named " SUFFIX " already; use -f to compress it again, or -d to restore it");
     if (is_dash(path) && isatty(STDIN_FILENO) && !o->force)
         return fail(CODE_ERROR, NULL, "standard input is a terminal; name a file, or see 'lmc help'");
+    if (is_side_name(path))
+        return fail(CODE_ERROR, path, "is the side file of an lmc apply that is at work or was killed; finish that first");
+    if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK)
+        return CODE_ERROR;
     snapshot = name_snapshot(path, o);
     code = open_source(&s, path);
     s.is_named = is_named;
@@ -518,7 +522,9 @@ static int compress_directory(const char *path, const struct options *o)
     } else if (snapshot && !o->output && (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path, "has no name to derive that of the output from; name it with -o");
     } else {
-        code = protect_bases(root, snapshot, 0, o);
+        code = check_finished(root, CODE_ERROR);
+        if (code == CODE_OK)
+            code = protect_bases(root, snapshot, 0, o);
         if (code == CODE_OK)
             code = list_sources(&l, root);
     }

@@ -164,6 +164,49 @@ static int is_temporary_name(const char *path)
     }
 }
 
+/* -- the side file of lmc apply, see journal.h -- */
+
+#define SIDE_SUFFIX ".lmc-apply"
+
+/* ".NAME.lmc-apply" beside path. */
+static char *name_journal(const char *path)
+{
+    char *directory = directory_of(path), *name, *full;
+    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t size = strlen(last) + sizeof "." SIDE_SUFFIX;
+    name = (char *)resize(NULL, size, 1);
+    snprintf(name, size, ".%s" SIDE_SUFFIX, last);
+    full = join_path(directory, name);
+    free(name);
+    free(directory);
+    return full;
+}
+
+static int is_side_name(const char *path)
+{
+    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t size = strlen(last), suffix = sizeof SIDE_SUFFIX - 1;
+    return *last == '.' && size > suffix && strcmp(last + size - suffix, SIDE_SUFFIX) == 0;
+}
+
+/* Fails with that code if an apply to path, or to a directory that it lies in, has not ended. */
+static int check_finished(const char *path, enum exit_code code)
+{
+    char *full = realpath(path, NULL), *side;
+    struct stat st;
+    int result = CODE_OK;
+    while (full && *full && result == CODE_OK) {
+        side = name_journal(full);
+        if (lstat(side, &st) == 0)
+            result = fail(code, path, "is left half applied, or lmc apply is at work: finish that first; or, if it was replaced by a whole one since, "
+                                      "remove %.300s", side);
+        free(side);
+        *strrchr(full, '/') = 0;
+    }
+    free(full);
+    return result;
+}
+
 static int sync_directory_of(const char *path)
 {
     char *directory = directory_of(path);

@@ -345,20 +345,6 @@ struct journal {
 
 enum journal_state { JOURNAL_NONE, JOURNAL_OURS, JOURNAL_OTHER, JOURNAL_DAMAGED };
 
-/* ".NAME.lmc-apply" beside path. */
-static char *name_journal(const char *path)
-{
-    char *directory = directory_of(path), *name, *full;
-    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t size = strlen(last) + sizeof "..lmc-apply";
-    name = (char *)resize(NULL, size, 1);
-    snprintf(name, size, ".%s.lmc-apply", last);
-    full = join_path(directory, name);
-    free(name);
-    free(directory);
-    return full;
-}
-
 static int fail_journal(const struct journal *j, int error, const char *what)
 {
     return fail_errno(j->path, error, what);

@@ -223,6 +223,8 @@ static int list_sources(struct listing *l, const char *root)
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))
             code = fail(CODE_ERROR, root, "holds '%.300s', an output that lmc is writing, or was when it was killed; wait, or remove it", path);
+        else if (is_side_name(path))
+            code = fail(CODE_ERROR, root, "holds '%.300s', of an lmc apply that is at work or was killed; finish that first", path);
         else if (strchr(path, '\\'))
             code = fail(CODE_ERROR, root, "holds '%.300s', with a backslash in its name, which a snapshot cannot hold; rename it", path);
     }

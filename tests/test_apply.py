@@ -716,8 +716,21 @@ class Interruptions(ApplyCase):
     def test_a_half_applied_target_is_no_base(self):
         base, result = steps_of_file(2, 3000)
         self.prepare(base, result)
-        self.put("t", base[:3000] + result[3000:])
+        half = base[:3000] + result[3000:]
+        self.put("t", half)
         self.lmc("-d", "--base", "t", "d1", "-o", "x", code=4)
+        self.write(".t.lmc-apply", self.side_file([]))
+        self.write("tree/sub/t", half)
+        self.write("tree/.sub.lmc-apply", self.side_file([]))
+        os.symlink("t", self.path("link"))
+        says = "is left half applied"
+        for args in (("t",), ("link",), ("--rm", "t"), ("tree/sub",), ("tree/sub/t",), ("-r", "tree/sub")):
+            self.refuses("-f", *args, "-o", "x", code=1, says=says) if "-r" not in args else self.refuses(*args, code=1, says=says)
+        self.refuses("--rm", ".t.lmc-apply", code=1, says="is the side file of an lmc apply")
+        self.refuses("tree", code=1, says="holds '.sub.lmc-apply'")
+        for args in (("--base", "t", "s1", "-o", "x"), ("-d", "--base", "t", "d1", "-o", "x"), ("diff", "s0", "t"), ("diff", "t", "s0"),
+                     ("fold", "--base", "t", "d1", "-o", "x"), ("rebase", "--base", "s0", "--onto", "t", "d1", "-o", "x")):
+            self.refuses(*args, code=4, says=says)
 
     def large(self, n=5):
         """Some of it changes a little, some a lot: slots of both kinds."""
