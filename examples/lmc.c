@@ -33,6 +33,8 @@
 #include "help.h"
 #include "series.h"
 
+#include <sys/resource.h>
+
 #define MAX_THREADS 1024
 
 static int fail_usage(const char *format, const char *what)
@@ -436,12 +438,24 @@ static int close_standard_output(int code)
     return code;
 }
 
+/* Each link of a chain is an open file, and what a shell allows is few. */
+static void allow_many_files(void)
+{
+    const rlim_t wanted = 65536;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max && limit.rlim_cur < wanted) {
+        limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static int run(struct options *o, struct arguments *a)
 {
     struct pool pool; /* not of the options, which are copied */
     int code;
     umask_of_process = umask(0);
     umask(umask_of_process);
+    allow_many_files();
     watch_signals();
     progress.wanted = o->progress < 0 ? o->verbosity > 0 && isatty(STDERR_FILENO) : o->progress;
     o->parallel.n_workers = pool_open(&pool, count_threads(o));
