@@ -60,6 +60,8 @@ static int open_scratch(const struct verification *v, int *fd)
     free(path);
     if (code == CODE_OK)
         remove_temporary();
+    else
+        say(NULL, "'lmc verify' puts a scratch file there; TMPDIR names another directory for it");
     return code;
 }
 
