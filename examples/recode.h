@@ -185,10 +185,11 @@ static struct base *find_delta(const uint8_t *identity, struct base *deltas, siz
     return NULL;
 }
 
+/* By another one: what restores its own base does not need itself. */
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
+        if (&deltas[i] != delta && memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
             return 1;
     return 0;
 }

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -190,6 +191,20 @@ class Fold(Chain):
         self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
         self.lmc(self.lay_out(3), "--base", "s02", "-o", "3-of-2.lmc")
         self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
+
+    def test_what_changes_nothing(self):
+        self.lmc("--base", "s01.lmc", "--base", "s00.lmc", self.lay_out(1), "-o", "same.lmc")
+        self.lmc("fold", "--base", "s01.lmc", "--base", "s00.lmc", "same.lmc", "-o", "x.lmc")
+        self.lmc("fold", "--base", "s01.lmc", "--base", "s00.lmc", "same.lmc", "s02.lmc", "-o", "y.lmc")
+        self.assertEqual([self.listing(name)["identity"] for name in ("x.lmc", "y.lmc")],
+                         [self.listing(name)["identity"] for name in ("s01.lmc", "s02.lmc")])
+
+    def test_few_open_files(self):
+        """A long chain is more files than a shell allows at first."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self.lmc("fold", "--base", "s00.lmc", *self.names(range(1, N)), "-o", "x.lmc",
+                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (10, hard)))
+        self.assertEqual(self.listing("x.lmc")["identity"], self.listing("s12.lmc")["identity"])
 
     def test_damage(self):
         """In any link, wherever: code 3, its name, and no output. In the first of all, what is not needed may be damaged."""
@@ -453,7 +468,7 @@ class Verify(Chain):
         """In TMPDIR, or beside the first file; of a single file there is none."""
         env = {k: v for k, v in os.environ.items() if k != "TMPDIR"}
         self.lmc("verify", *self.names(range(3)), env=env)
-        self.lmc("verify", *self.names(range(3)), env=dict(env, TMPDIR=self.dir + "/nowhere"), code=1, says="cannot create a file beside it")
+        self.lmc("verify", *self.names(range(3)), env=dict(env, TMPDIR=self.dir + "/nowhere"), code=1, says="TMPDIR names another directory")
         self.lmc("verify", "s00.lmc", env=dict(env, TMPDIR=self.dir + "/nowhere"))
         self.lmc("verify", "s01.lmc", "--base", "s00.lmc", env=dict(env, TMPDIR=self.dir + "/nowhere"))
         p = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$0" "$@"', LMC, "verify", *self.names(range(3))], cwd=self.dir, capture_output=True)
