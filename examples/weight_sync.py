@@ -348,6 +348,8 @@ def read_version(number, path):
     if not isinstance(meta, dict):
         raise Corrupt("%s: metadata is no object" % where)
     if "delta_encoding" not in meta:
+        if "base_version" in meta or "compression_format" in meta:
+            raise Corrupt("%s: a delta, and delta_encoding is missing" % where)
         where = os.path.join(path, CHECKSUMS_FILE)
         stored = read_json(where)
         if stored is None:
@@ -636,6 +638,9 @@ def make_stage(args, stage, begin, full, links):
         other = sorted(set(link.payloads) - set(tensors))
         if other:
             raise WrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin))
+    for path in sorted({t.path for t in tensors.values()} if full else ()): # a delta names its checksums there
+        if set(read_shard(path)[1]) & set(tensors):
+            raise Corrupt("%s holds the payloads of a delta, and its index does not say so" % path)
     if full and full.checksums and set(full.checksums) != set(tensors):
         raise Corrupt("%s: tensors and checksums are not the same" % full.path)
     os.mkdir(stage)
@@ -700,16 +705,16 @@ def commit(local_dir, stage, state_path, state):
     """The renames; may be killed and repeated. Returns the version."""
     where, said = "%s: commit" % state_path, state["commit"]
     version = read_number(where, said, "version")
-    if os.path.isdir(stage):
-        for file in sorted(os.listdir(stage)):
-            os.replace(os.path.join(stage, file), os.path.join(local_dir, file))
+    if not os.path.isdir(stage): # it goes last of all
+        raise Refused("%s: its files may be old and new, and %s is gone: receive into an empty directory" % (local_dir, stage))
+    for file in sorted(os.listdir(stage)):
+        os.replace(os.path.join(stage, file), os.path.join(local_dir, file))
     for file in said.get("remove", []):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(local_dir, os.path.basename(file)))
     sync(local_dir)
     write_json(state_path, {"version": "%06d" % version})
-    if os.path.isdir(stage):
-        os.rmdir(stage)
+    os.rmdir(stage)
     return version
 
 

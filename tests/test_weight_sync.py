@@ -597,6 +597,25 @@ class Refusals(Base):
         write(self.path("local", STATE), {"version": "x"})
         self.refused(3, "no number version")
 
+    def test_delta_that_does_not_say_so(self):
+        """Payloads are never taken for a model."""
+        index = os.path.join(self.vdir(4), INDEX)
+        for anew in (False, True):
+            if anew:
+                shutil.rmtree(self.local)
+                os.mkdir(self.local)
+            before = read(index)
+            self.edit(index, "metadata", delta_encoding=None)
+            self.refused(3, "a delta, and delta_encoding is missing")
+            self.edit(index, metadata=None)
+            self.refused(3, "holds the payloads of a delta")
+            write(index, before)
+
+    def test_stage_gone(self):
+        """Whether its files were moved or lost nobody knows."""
+        write(self.path("local", STATE), {"version": "000001", "commit": {"version": "000002", "remove": []}})
+        self.refused(1, "stage is gone.*receive into an empty directory")
+
     def test_no_library(self):
         os.environ["LMC_LIBRARY"] = self.path("none.so")
         try:
