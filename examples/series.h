@@ -909,11 +909,12 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
     return NULL;
 }
 
-/* Puts the new file in the place of the old one, when nobody reads. Both restore the same. */
+/* Puts the new file in the place of the old one, when nobody reads. Both restore the same. Its time is now: it may have the
+ * size of the old one, and who copies what has changed, as rsync does, looks at size and time. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = take_lock(s, LOCK_READERS, F_WRLCK);
-    if (!error && rename(recoded, e->path) != 0)
+    if (!error && (utimensat(AT_FDCWD, recoded, NULL, 0) != 0 || rename(recoded, e->path) != 0))
         error = errno;
     if (!error)
         error = sync_directory_of(e->path);

@@ -355,6 +355,16 @@ class Verbs(SeriesCase):
         self.want = {n: c for n, c in self.want.items() if n in self.kept()}
         self.check_all()
 
+    def test_gc_tells_mirrors(self):
+        """A file that gc has coded again has another time, even where it has the size of the old one."""
+        self.chain(3, 20000)
+        for n in range(3):
+            os.utime(self.path("s/step_%d.lmc" % n), (1000000000, 1000000000))
+        self.series("prune", "1")
+        self.series("gc")
+        self.assertEqual(os.stat(self.path("s/step_0.lmc")).st_mtime, 1000000000)
+        self.assertNotEqual(os.stat(self.path("s/step_2.lmc")).st_mtime, 1000000000)
+
     def test_every_pattern_of_forgetting(self):
         self.chain(7, 300, checkpoint)
         want = self.want
