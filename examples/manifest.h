@@ -481,6 +481,15 @@ static void close_series(struct series *s)
     s->lock_fd = -1;
 }
 
+/* A new directory is on the disk when the one above it is, and must be before a source goes. */
+static int sync_parent(const char *directory)
+{
+    char *sibling = join_path(directory, "../" MANIFEST_NAME);
+    int error = sync_directory_of(sibling);
+    free(sibling);
+    return error ? fail_errno(directory, error, "cannot bring it to the disk") : CODE_OK;
+}
+
 /* To be closed in any case. */
 static int open_series(struct series *s, const char *directory, enum purpose purpose, const struct options *o)
 {
@@ -506,7 +515,9 @@ static int open_series(struct series *s, const char *directory, enum purpose pur
     else if ((code = lock_for_changes(s)) != CODE_OK)
         return code;
     is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT; /* another one may have begun the series meanwhile */
-    if (purpose == TO_REBUILD || (purpose == TO_CREATE && !is_there))
+    if (purpose == TO_CREATE && !is_there)
+        return sync_parent(directory);
+    if (purpose == TO_REBUILD)
         return CODE_OK;
     code = load_manifest(s);
     return code == CODE_OK && purpose != TO_READ ? undo_unfinished(s) : code;

@@ -460,6 +460,9 @@ class Verbs(SeriesCase):
         self.write("s/x.lmc", b"no snapshot")
         self.denies("rebuild", code=3, says="move away what is no snapshot")
         os.rename(self.path("s/x.lmc"), self.path("x.lmc"))
+        os.mkfifo(self.path("s/x.lmc"))
+        self.denies("rebuild", code=1, says="is no file; move it away")
+        os.unlink(self.path("s/x.lmc"))
         os.rename(self.path("s/step_2.lmc"), self.path("step_2.lmc"))
         self.lmc("series", "s", "rebuild", code=4, says="needs the base")
         self.assertEqual(self.kept(), {"step_0", "step_1", "step_3", "step_4"})
@@ -720,6 +723,16 @@ class Manifest(SeriesCase):
         self.series("rebuild")
         self.check_all()
         self.assertEqual(self.read("precious.lmc"), b"precious")
+
+    def test_a_new_series_is_on_the_disk(self):
+        """Before the source goes, the directory above a new series is synced, too."""
+        if not shutil.which("strace"):
+            return
+        self.write("w", b"source")
+        subprocess.run(["strace", "-f", "-y", "-o", "trace", "-e", "trace=fsync,unlink,unlinkat", LMC, "series", "s/", "add", "--rm", "w"], cwd=self.dir)
+        trace = self.read("trace").decode()
+        if "fsync(" in trace:  # where a process may be traced
+            self.assertIn("<%s>)" % os.path.realpath(self.dir), trace[:trace.index('("w"')])
 
     def test_what_a_kill_leaves(self):
         """Each state in turn, made by hand."""
