@@ -1070,7 +1070,10 @@ static int take_in_file(struct series *s, const char *file_name)
         code = fail(CODE_ERROR, s->directory, "holds '%.300s', whose name %s; rename it", file_name, fault);
     } else {
         e = add_entry_to_series(s, name, NULL);
-        code = read_identity(e->path, e->identity, &e->size, s->o);
+        if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
+            code = fail(CODE_ERROR, e->path, "is no file; move it away");
+        else
+            code = read_identity(e->path, e->identity, &e->size, s->o);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
