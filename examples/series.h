@@ -487,23 +487,31 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     return code == CODE_OK ? remove_newcomer(c, e->name) : code;
 }
 
-static int add_source_to_series(const char *directory, const char *path, const char *name, int verifies, const struct options *o)
+/* Another lmc that watches has done it while this one waited. */
+static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
+{
+    struct stat st;
+    return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
+}
+
+static int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched, const struct options *o)
 {
     struct series s;
     struct newcomer c;
     const struct snapshot *e;
-    int code = check_newcomer(directory, path, o);
+    int code = check_newcomer(directory, path, o), is_done;
     if (code != CODE_OK)
         return code;
     memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
-    if (code == CODE_OK)
+    e = code == CODE_OK ? find_name(&s, name) : NULL;
+    is_done = is_watched && is_done_meanwhile(e, path, o);
+    if (code == CODE_OK && !is_done)
         code = open_newcomer(&c, path);
     if (code == CODE_OK && o->series.every)
         s.every = o->series.every;
-    e = code == CODE_OK ? find_name(&s, name) : NULL;
-    if (code == CODE_OK)
-        code = e ? add_again(&s, &c, e) : add_newcomer(&s, &c, name, verifies || o->remove_source);
+    if (code == CODE_OK && !is_done)
+        code = e ? add_again(&s, &c, e) : add_newcomer(&s, &c, name, is_watched || is_given(o, SERIES_VERIFY) || o->remove_source);
     close_newcomer(&c);
     close_series(&s);
     return code;
@@ -518,7 +526,7 @@ static int series_add(const char *directory, char **args, int n, const struct op
     if (fault)
         code = fail(CODE_USAGE, args[0], "cannot give its name to a snapshot: it %s; choose one with --name", fault);
     else
-        code = add_source_to_series(directory, args[0], name, is_given(o, SERIES_VERIFY), o);
+        code = add_source_to_series(directory, args[0], name, 0, o);
     free(name);
     return code;
 }

@@ -919,6 +919,24 @@ class Watch(SeriesCase):
         self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is no directory")
         self.refuses("series", "in", "watch", "in", code=1, says="is the series itself")
 
+    def test_two_watches(self):
+        """From cron, say, while the one before is still at work: what that has done meanwhile is no error."""
+        for args in ([], ["--rm"]):
+            self.put_in("step%d.safetensors" % len(args), model(bf16(400), len(args)))
+            if not args:
+                self.add("first", model(bf16(400), 9))
+            with open(self.path("s/.lock"), "r+b") as lock:
+                fcntl.lockf(lock, fcntl.LOCK_EX, 1)
+                two = [subprocess.Popen([LMC, "series", "s", "watch", "--once", "--settle", "0", *args, "in"], cwd=self.dir, stderr=subprocess.PIPE)
+                       for _ in range(2)]
+                for p in two:
+                    self.assertIn(b"waiting", p.stderr.readline())
+            for p in two:
+                rest = p.communicate()[1]
+                self.assertEqual((rest.count(b"\n"), p.returncode), (rest.count(b"waiting\n"), 0), rest)
+        self.assertEqual(os.listdir(self.path("in")), [])
+        self.check_all()
+
     def test_series_within(self):
         self.put_in("a.safetensors", model(bf16(100), 1))
         for _ in range(2):
