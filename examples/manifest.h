@@ -8,6 +8,8 @@
 #ifndef LMC_MANIFEST_H
 #define LMC_MANIFEST_H
 
+#include <strings.h>
+
 #include "inspect.h"
 
 #define MANIFEST_NAME "series.json"
@@ -96,17 +98,30 @@ static int compare_names(const char *a, const char *b)
     return *x ? 1 : *y ? -1 : strcmp(a, b);
 }
 
-/* The number in a name: the last one that does not follow a letter, as that of bf16 does; if all do, the last one. 0: none */
+/* step1000, iter_1000, Step=1000 */
+static int follows_step(const char *name, const char *at)
+{
+    static const char *const words[] = {"step", "iter"};
+    size_t n = (size_t)(at - name);
+    n -= n > 4 && strchr("-_=", at[-1]);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (n >= 4 && strncasecmp(name + n - 4, words[i], 4) == 0)
+            return 1;
+    return 0;
+}
+
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; if none does, that follows no
+ * letter, as that of bf16 does; if all do, the last one. 0: none */
 static int find_number(const char *name, uint64_t *number)
 {
     const char *found = NULL;
-    int is_free = 0;
+    int best = 0;
     for (const char *p = name; *p; p++) {
-        int starts = is_digit(*p) && (p == name || !is_digit(p[-1]));
         int letter = p > name && ((p[-1] | 32) >= 'a' && (p[-1] | 32) <= 'z');
-        if (starts && (!letter || !is_free)) {
+        int rank = follows_step(name, p) ? 2 : !letter;
+        if (is_digit(*p) && (p == name || !is_digit(p[-1])) && rank >= best) {
             found = p;
-            is_free = !letter;
+            best = rank;
         }
     }
     if (!found || strspn(found, DIGITS) > 18 + strspn(found, "0"))

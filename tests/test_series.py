@@ -240,6 +240,14 @@ class Verbs(SeriesCase):
         self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
         self.lmc("series", "r", "prune", "--keep-every", "10")  # those without a number stay
         self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
+        names = ["llama-3-8b-step500", "llama-3-8b-step1000", "global_step1500-fp32", "qwen-7b-iter_0002000", "epoch=3-Step=3000-v1", "epoch=4-Step=3500"]
+        for i, name in enumerate(names):
+            self.put("w", b"%d" % i)
+            self.lmc("series", "n", "add", "--name", name, "w")
+        for number, name in ((500, 0), (1000, 1), (1500, 2), (2000, 3), (3000, 4)):
+            self.assertEqual(self.lmc("series", "n", "restore", "-c", str(number)).stdout, b"%d" % name)
+        self.lmc("series", "n", "prune", "--keep-every", "1000")
+        self.assertEqual(self.kept("n"), {names[1], names[3], names[4]})
 
     def test_anchor_and_every(self):
         weights = bf16(500)
