@@ -989,8 +989,11 @@ static int remove_forgotten(struct series *s)
         if (!deepest)
             break;
         tell(s->o, "remove", deepest->name, SUFFIX, "");
-        if (!is_given(s->o, SERIES_DRY_RUN))
+        if (!is_given(s->o, SERIES_DRY_RUN)) {
             code = check_entry(s, deepest);
+            if (code != CODE_OK)
+                say(deepest->path, "was to go, but is not what was added, so it stays; remove it yourself, then 'lmc series DIR gc'");
+        }
         if (code == CODE_OK && !is_given(s->o, SERIES_DRY_RUN) && unlink(deepest->path) != 0)
             code = fail_errno(deepest->path, errno, "cannot remove it");
         if (code != CODE_OK)

@@ -618,6 +618,13 @@ class Refusals(SeriesCase):
         self.series("gc")
         del self.want["step_1"]
         self.check_all()
+        self.series("prune", "3")  # nothing needs it
+        self.write("s/step_3.lmc", self.read("s/step_3.lmc")[:-7])
+        self.denies("gc", code=3, says="is not what was added, so it stays; remove it yourself")
+        os.unlink(self.path("s/step_3.lmc"))
+        self.series("gc")
+        del self.want["step_3"]
+        self.check_all()
 
     def test_full_disk_and_permissions(self):
         self.chain(2, 400)
