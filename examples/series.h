@@ -1214,12 +1214,12 @@ static int list_watched(struct watch *w)
     return CODE_OK;
 }
 
-/* Nobody has changed it for the time, as far as its own times tell or as it was seen from here. */
+/* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe the file's own times and the
+ * clock, of which either may be wrong. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
 {
-    double settle = is_given(w->o, SERIES_SETTLE) ? (double)w->o->series.settle : DEFAULT_SETTLE;
+    double settle = is_given(w->o, SERIES_SETTLE) ? (double)w->o->series.settle : DEFAULT_SETTLE, age;
     struct timespec t;
-    double age;
     if (e->since <= 0 || k->digest != e->digest) {
         e->since = now();
         e->digest = k->digest;
@@ -1227,7 +1227,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
         e->is_told = 0;
     }
     clock_gettime(CLOCK_REALTIME, &t);
-    age = (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9;
+    age = is_given(w->o, SERIES_ONCE) ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
     return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
 }
 
