@@ -940,8 +940,12 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     struct chain c;
     int code;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "", onto ? onto->name : "");
-    if (is_given(s->o, SERIES_DRY_RUN))
+    if (is_given(s->o, SERIES_DRY_RUN)) { /* what comes next builds on it */
+        e->depth = onto ? onto->depth + 1 : 0;
+        if (onto)
+            memcpy(e->wanted, onto->identity, sizeof e->wanted);
         return CODE_OK;
+    }
     recoded = join_path(s->directory, RECODED_NAME);
     begin_chain(&c, s->o);
     add_links(&c, s, e, 0);

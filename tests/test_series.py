@@ -363,6 +363,15 @@ class Verbs(SeriesCase):
         self.want = {n: c for n, c in self.want.items() if n in self.kept()}
         self.check_all()
 
+    def test_gc_does_what_it_said(self):
+        """What is coded again first is no longer what the others find."""
+        self.chain(5, 300, model, "step_%d", "--every", "3")
+        self.series("prune", "0", "2", "3")
+        said = self.series("gc", "--dry-run").stdout.decode().splitlines()
+        done = [line[5:] for line in self.series("gc", "-v").stderr.decode().splitlines()]
+        self.assertEqual(said, ["make an anchor of step_1", "re-code step_4 against step_1"] + ["remove step_%d.lmc" % i for i in (2, 0, 3)])
+        self.assertEqual([line for line in done if line in said], said)
+
     def test_gc_tells_mirrors(self):
         """A file that gc has coded again has another time, even where it has the size of the old one."""
         self.chain(3, 20000)
