@@ -19,8 +19,9 @@
 #define MAX_NAME 200 /* bytes: a file name has 255 */
 #define DEFAULT_EVERY 16
 
-enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN };
-static const char *const state_names[] = {"kept", "adding", "forgotten"};
+/* Of one that is gone, the name stays: or a watch that does not remove its sources would add it again, as the newest one. */
+enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN, STATE_GONE };
+static const char *const state_names[] = {"kept", "adding", "forgotten", "gone"};
 
 struct snapshot {
     char *name, *path;
@@ -248,7 +249,7 @@ static int parse_entry(struct series *s, json_t *item)
         return fail_manifest(s, "it holds a name twice");
     e = add_entry_to_series(s, name, source);
     for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0; e->state = (enum snapshot_state)(e->state + 1))
-        if (e->state == STATE_FORGOTTEN)
+        if (e->state == STATE_GONE)
             return fail_manifest(s, "it holds an unknown state");
     if (size < 0 || (e->state == STATE_ADDING) != !identity || (identity && !parse_identity(e->identity, identity)))
         return fail_manifest(s, "it holds a size or an identity that is none");

@@ -93,7 +93,7 @@ static const struct snapshot *find_shallowest(const struct series *s, const uint
     const struct snapshot *best = NULL;
     for (size_t i = 0; i < s->n; i++) {
         const struct snapshot *e = &s->list[i];
-        if (e->state != STATE_ADDING && (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
+        if (e->state != STATE_ADDING && e->state != STATE_GONE && (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
             (!best || e->depth < best->depth) && memcmp(e->identity, identity, LMC_IDENTITY_SIZE) == 0)
             best = e;
     }
@@ -209,7 +209,7 @@ static int choose_entry(const struct series *s, const char *text, enum snapshot_
     uint64_t wanted = 0, number;
     int is_number = parse_count(&wanted, text, 0), is_latest = strcmp(text, "latest") == 0;
     *found = find_name(s, text);
-    if (*found && (*found)->state != STATE_ADDING)
+    if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE)
         return CODE_OK;
     *found = NULL;
     for (size_t i = 0; i < s->n; i++) {
@@ -494,6 +494,17 @@ static int is_done_meanwhile(const struct snapshot *e, const char *path, const s
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
+/* What is added by name may come back. */
+static void drop_gone(struct series *s, const char *name)
+{
+    struct snapshot *e = find_name(s, name);
+    if (!e || e->state != STATE_GONE)
+        return;
+    free_entry(e);
+    memmove(e, e + 1, (size_t)(s->list + s->n - (e + 1)) * sizeof *e);
+    s->n--;
+}
+
 static int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched, const struct options *o)
 {
     struct series s;
@@ -504,6 +515,8 @@ static int add_source_to_series(const char *directory, const char *path, const c
         return code;
     memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
+    if (code == CODE_OK)
+        drop_gone(&s, name);
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done)
@@ -585,7 +598,8 @@ static void print_series_as_json(const struct series *s)
 {
     json_t *object = (json_t *)check_memory(json_object()), *list = (json_t *)check_memory(json_array());
     for (size_t i = 0; i < s->n; i++)
-        json_array_append_new(list, make_json_entry(s, &s->list[i]));
+        if (s->list[i].state != STATE_GONE)
+            json_array_append_new(list, make_json_entry(s, &s->list[i]));
     set_json_text(object, "series", s->directory);
     set_json_number(object, "every", s->every);
     set_json(object, "snapshots", list);
@@ -596,18 +610,22 @@ static void print_series_as_json(const struct series *s)
 
 static void print_series(const struct series *s)
 {
-    uint64_t size = 0, packed = 0;
+    uint64_t size = 0, packed = 0, n = 0;
     int width = 4;
     for (size_t i = 0; i < s->n; i++) {
         int length = (int)strlen(s->list[i].name);
+        if (s->list[i].state == STATE_GONE)
+            continue;
+        n++;
         width = length > width ? length : width;
         size += s->list[i].size;
         packed += s->list[i].packed_size;
     }
     printf("%-*s  state      kind     depth            size          packed     ratio  added                 base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
-        print_entry(s, &s->list[i], width);
-    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n", (unsigned long long)s->n, (unsigned long long)size,
+        if (s->list[i].state != STATE_GONE)
+            print_entry(s, &s->list[i], width);
+    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n", (unsigned long long)n, (unsigned long long)size,
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 
@@ -1051,7 +1069,9 @@ static int collect_garbage(struct series *s)
     code = remove_forgotten(s);
     if (code != CODE_OK)
         return code;
-    drop_entries(s, STATE_FORGOTTEN);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_FORGOTTEN)
+            s->list[i].state = STATE_GONE;
     return save_manifest(s);
 }
 

@@ -713,7 +713,7 @@ class Manifest(SeriesCase):
             e = {**good[1], **more}
             return {k: v for k, v in e.items() if v is not None}
         bad = [changed(name=n) for n in ("../precious", "/etc/passwd", ".hidden", "", "a\x00b", "a\nb", "-x", "x" * 201, "a\\b", 7, None, ["x"], good[0]["name"])]
-        bad += [changed(state=s) for s in ("KEPT", "", "gone", 1, None, "adding")]
+        bad += [changed(state=s) for s in ("KEPT", "", "absent", 1, None, "adding")]
         bad += [changed(identity=s) for s in ("", "00", good[0]["identity"][:-1] + "g", good[0]["identity"].upper() + "", "+" + good[0]["identity"][1:], 5, None)]
         bad += [changed(size=s) for s in (-1, 1.5, "1", 1 << 70)] + [changed(time=s) for s in ("x", None, 1.5)]
         bad += [changed(source=s) for s in ("../x", "", 7, ".x")] + [changed(more=1), 5, "x", [], {}, None, '{"name": "a", "name": "b"}', "[" * 5000, '"\\ud800"']
@@ -738,7 +738,7 @@ class Manifest(SeriesCase):
         self.denies("gc", code=3, says="is another snapshot than was added")
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", name="none")]))
         self.series("gc")
-        self.assertEqual(len(self.entries()), 1)
+        self.assertEqual([e["state"] for e in self.entries()], ["kept", "gone"])
         os.unlink(self.path("s/series.json"))
         os.mkdir(self.path("s/series.json"))
         self.denies("gc", code=3, says="is no file")
@@ -880,6 +880,24 @@ class Watch(SeriesCase):
     def put_in(self, name, content):
         self.put("in/" + name, content)
         self.want[name.replace(".safetensors", "")] = content
+
+    def test_what_is_gone_stays_away(self):
+        weights = bf16(400)
+        for n in range(1, 7):
+            self.put_in("s-%d.safetensors" % n, model(weights, n))
+        self.once()
+        self.series("prune", "--keep-last", "2")
+        self.series("gc")
+        self.once()
+        self.assertEqual(list(self.listed()), ["s-5", "s-6"])
+        self.series("restore", "-o", "latest.out", "latest")
+        self.assertEqual(self.read("latest.out"), self.want["s-6"])
+        for verb in ("restore", "cat", "verify", "keep", "prune"):
+            self.series(verb, "s-3", code=1)
+        self.series("add", "in/s-3.safetensors")
+        self.assertEqual(list(self.listed()), ["s-5", "s-6", "s-3"])
+        self.series("restore", "-o", "3.out", "3")
+        self.assertEqual(self.read("3.out"), self.want["s-3"])
 
     def test_once(self):
         self.once()
