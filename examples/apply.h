@@ -51,14 +51,6 @@ static const lmc_file *get_delta_file(void *user, size_t number)
     return lmc_get_file(((struct archive *)user)->reader, number);
 }
 
-static uint64_t total_of_files(const lmc_reader *reader)
-{
-    uint64_t total = 0;
-    for (size_t i = 0; i < lmc_count_files(reader); i++)
-        total += lmc_get_file(reader, i)->size;
-    return total;
-}
-
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct apply *a = (struct apply *)user;

@@ -167,14 +167,6 @@ static void add_links(struct chain *c, const struct series *s, const struct snap
 
 /* -- what the file says about itself -- */
 
-static uint64_t count_bytes(const struct archive *a)
-{
-    uint64_t size = 0;
-    for (size_t i = 0; i < lmc_count_files(a->reader); i++)
-        size += lmc_get_file(a->reader, i)->size;
-    return size;
-}
-
 static int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct options *o)
 {
     struct archive a;
@@ -183,7 +175,7 @@ static int read_identity(const char *path, uint8_t *identity, uint64_t *size, co
         code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         lmc_get_identity(a.reader, identity);
-        *size = count_bytes(&a);
+        *size = total_of_files(a.reader);
     }
     close_archive(&a);
     return code;
@@ -232,13 +224,6 @@ struct look {
     int is_whole;    /* all could be looked at */
 };
 
-static uint64_t mix(uint64_t digest, const void *data, size_t size) /* FNV-1a */
-{
-    for (size_t i = 0; i < size; i++)
-        digest = (digest ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001B3);
-    return digest;
-}
-
 static void look_into(struct look *k, const char *root, const char *path)
 {
     char *full = join_path(root, path);
@@ -256,7 +241,7 @@ static void look_into(struct look *k, const char *root, const char *path)
         values[2] = (uint64_t)st.st_size;
         values[3] = (uint64_t)m;
         values[4] = (uint64_t)c;
-        k->digest += mix(mix(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1), values, sizeof values); /* whatever the order */
+        k->digest += hash_bytes(hash_bytes(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1), values, sizeof values); /* whatever the order */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);

@@ -336,6 +336,14 @@ static int read_archive_index(struct archive *a, const lmc_base *base)
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 
+static uint64_t total_of_files(const lmc_reader *reader)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < lmc_count_files(reader); i++)
+        total += lmc_get_file(reader, i)->size;
+    return total;
+}
+
 /* An entry of the metadata; NULL: there is none. To be freed. */
 static char *copy_metadata(const struct archive *a, const char *wanted)
 {

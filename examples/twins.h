@@ -25,15 +25,8 @@ struct members {
     lmc_twin *twins; /* storage; NULL: there are none */
     struct opened opened;
     struct archive *archive;   /* NULL: the members are files */
-    unsigned char *window;     /* of one of its files: bytes from window_at */
-    size_t window_number, window_size;
-    uint64_t window_at;
     int code;        /* what reading has reported */
 };
-
-/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the other: what lies behind is read,
- * too, for a block is decoded for each read, through all links of a chain. */
-#define MEMBER_WINDOW ((size_t)2 << 20)
 
 static void free_members(struct members *m)
 {
@@ -43,33 +36,16 @@ static void free_members(struct members *m)
     }
     free(m->list);
     free(m->twins);
-    free(m->window);
     close_opened(&m->opened);
 }
 
-static int read_archived(struct members *m, size_t number, uint64_t offset, void *dst, size_t size)
+/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the other. So it is read as a base is:
+ * that keeps the block which was decoded last, through all links of a chain. */
+static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
-    lmc_reader *reader = m->archive->reader;
-    enum lmc_status status = LMC_OK;
-    if (size >= MEMBER_WINDOW) {
-        status = lmc_read_file(reader, number, offset, dst, size);
-        return status == LMC_OK ? CODE_OK : fail_archive(m->archive, status);
-    }
-    if (m->window_number != number || offset < m->window_at || offset + size > m->window_at + m->window_size) {
-        uint64_t left = lmc_get_file(reader, number)->size - offset;
-        if (!m->window)
-            m->window = (unsigned char *)resize(NULL, MEMBER_WINDOW, 1);
-        m->window_number = number;
-        m->window_at = offset;
-        m->window_size = left < MEMBER_WINDOW ? (size_t)left : MEMBER_WINDOW;
-        status = lmc_read_file(reader, number, offset, m->window, m->window_size);
-    }
-    if (status != LMC_OK) {
-        m->window_size = 0;
-        return fail_archive(m->archive, status);
-    }
-    memcpy(dst, m->window + (size_t)(offset - m->window_at), size);
-    return CODE_OK;
+    lmc_base base = lmc_make_reader_base(a->reader);
+    enum lmc_status status = base.read(base.user, number, offset, dst, size);
+    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 
 /* As lmc_writer_options asks; user: the members. */
@@ -78,7 +54,7 @@ static enum lmc_status read_member(void *user, size_t number, uint64_t offset, v
     struct members *m = (struct members *)user;
     const struct member *member = &m->list[number];
     if (m->archive)
-        m->code = read_archived(m, member->number, offset, dst, size);
+        m->code = read_archived(m->archive, member->number, offset, dst, size);
     else
         m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
     return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;

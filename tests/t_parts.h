@@ -154,19 +154,24 @@ static inline void free_loose(loose *l)
     for (i = 0; i < 16; i++) free(l->tensors[i]);
 }
 
-static inline lmc_reader *open_memory(t_memory *memory, const lmc_base *base, const lmc_parallel *parallel)
+static inline lmc_reader *open_with(t_memory *memory, const lmc_reader_options *options)
 {
     lmc_reader *reader = NULL;
-    lmc_reader_options options;
     lmc_source source;
-    memset(&options, 0, sizeof options);
-    options.base = base;
-    options.parallel = parallel;
     source.read_at = t_read_at;
     source.user = memory;
     source.size = memory->size;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
+    CHECK_STATUS(lmc_open_reader(&reader, &source, options), LMC_OK);
     return reader;
+}
+
+static inline lmc_reader *open_memory(t_memory *memory, const lmc_base *base, const lmc_parallel *parallel)
+{
+    lmc_reader_options options;
+    memset(&options, 0, sizeof options);
+    options.base = base;
+    options.parallel = parallel;
+    return open_with(memory, &options);
 }
 
 /* -- the writer's and the restorer's own snapshot -- */

@@ -940,18 +940,12 @@ static void test_snapshots(void)
 
 static lmc_reader *open_link(t_memory *memory, const lmc_base *base, lmc_reader *lender, t_heap *heap)
 {
-    lmc_reader *reader = NULL;
     lmc_reader_options options;
-    lmc_source source;
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = lender;
     options.alloc_user = heap;
-    source.read_at = t_read_at;
-    source.user = memory;
-    source.size = memory->size;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
-    return reader;
+    return open_with(memory, &options);
 }
 
 /* Three deltas, one on top of the other, read through all of them. */

@@ -350,17 +350,8 @@ static void test_refusals(void)
 
 static int can(t_memory *delta, const lmc_base *base)
 {
-    lmc_reader *reader = NULL;
-    lmc_reader_options options;
-    lmc_source source;
-    int result;
-    memset(&options, 0, sizeof options);
-    options.base = base;
-    source.read_at = t_read_at;
-    source.user = delta;
-    source.size = delta->size;
-    if (!CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK)) return -1;
-    result = lmc_can_restore_in_place(reader);
+    lmc_reader *const reader = open_memory(delta, base, NULL);
+    const int result = reader == NULL ? -1 : lmc_can_restore_in_place(reader);
     lmc_free_reader(reader);
     return result;
 }

@@ -46,6 +46,7 @@ INDEX = "model.safetensors.index.json"
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(PROGRAM))
 import weight_sync # noqa: E402
+import test_command # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
 
@@ -1013,35 +1014,5 @@ class Series(Base):
             print("%s to %s: %d bytes as %s" % (old, new, os.path.getsize(self.path(new, "model.safetensors")), sizes))
 
 
-def main():
-    names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    if not os.access(LIBRARY, os.R_OK):
-        print("%s is missing: make build/liblmc.so" % LIBRARY)
-        print("0 passed, 1 failed")
-        return 1
-    tests = []
-    for suite in unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]):
-        tests += [t for t in suite if not names or any(n in t.id() for n in names)]
-    passed = failed = skipped = 0
-    for test in tests:
-        result = unittest.TestResult()
-        start = time.time()
-        test.run(result)
-        name = test.id().replace("__main__.", "")
-        problems = result.failures + result.errors
-        for _, text in problems:
-            print("FAILED  %s\n%s" % (name, text))
-        for _, reason in result.skipped:
-            print("%s %s: %s" % ("left out" if name == "Layout.test_package" else "SKIPPED", name, reason)) # which no Debian package provides
-        failed += bool(problems)
-        skipped += bool(result.skipped)
-        passed += not problems and not result.skipped
-        if "-v" in sys.argv:
-            print("%-60s %6.2f s" % (name, time.time() - start))
-        sys.stdout.flush()
-    print("%d passed, %d failed%s" % (passed, failed, ", %d skipped" % skipped if skipped else ""))
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(test_command.main(LIBRARY, ["Layout.test_package"]))  # no Debian package provides what it wants
