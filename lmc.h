@@ -1,4 +1,4 @@
-/* lmc.h - v0.3.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.4.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -47,7 +47,7 @@
  *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe, SIMD Everywhere, whose
  *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it is taken where the compiler's
  *                        flags say that the target has vectors (wasm32: -msimd128), as the tier "simde". Ignored elsewhere
- * The tier of the machine's instructions is found at run time, without build flags; 2.7 has functions that query and limit it.
+ * The tier of the machine's instructions is found at run time, without build flags; 2.8 has functions that query and limit it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -68,15 +68,15 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 3
+#define LMC_VERSION_MINOR 4
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.3.0"
+#define LMC_VERSION "0.4.0"
 
 /* Version of the file format that is written; the only one that is read until format 1.0. */
 #define LMC_FORMAT_MAJOR 0
-#define LMC_FORMAT_MINOR 2
+#define LMC_FORMAT_MINOR 3
 
-/* The library's version as compiled, e.g. "0.3.0": compare with LMC_VERSION to find a mixed build. */
+/* The library's version as compiled, e.g. "0.4.0": compare with LMC_VERSION to find a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- 2.1 status -- */
@@ -205,7 +205,76 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t src_size,
                                          const void *prediction, size_t prediction_size, lmc_position position, void *ws, size_t ws_size);
 
-/* -- 2.5 layer 2: tensors in memory --
+/* -- 2.5 quantisers: lossy, on request --
+ * For the moments that an optimizer keeps, which take most of a training checkpoint and tell little: a quantiser replaces each element by the
+ * nearest of a few values, of which the codec then stores numbers. What was lost is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m / (sqrt(v) + eps), where the second moment
+ * is at hand, else in proportion to their group, as anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and section 8.13.) */
+
+enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+
+/* Of errors. Numbers are stable. */
+enum lmc_measure {
+    LMC_MEASURE_NONE = 0,
+    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the update; of moments */
+    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound; exceptions do not change */
+    LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
+};
+
+/* What a tensor has lost. UPDATE and NMSE are estimates by a sample, a few percent from the truth. */
+typedef struct lmc_loss {
+    unsigned generation;      /* how often it was quantised; 0: it is exact */
+    enum lmc_measure measure; /* of the last time */
+    double error;             /* by that measure; 0 .. 1 */
+} lmc_loss;
+
+/* The elements of a tensor, wherever the caller has them. */
+typedef struct lmc_elements {
+    enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
+    void *user;
+    uint64_t size;            /* bytes */
+} lmc_elements;
+
+typedef struct lmc_quantizer lmc_quantizer;
+
+typedef struct lmc_quantizer_options {
+    enum lmc_dtype dtype;           /* F32 or BF16; others stay as they are */
+    enum lmc_role role;
+    unsigned bits;                  /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the bound */
+    enum lmc_measure measure;       /* of the bound */
+    double bound;                   /* above 0, below 1 */
+    uint64_t group;                 /* neighbours that are of one scale: the elements of a row; 0: 256 */
+    double eps;                     /* of the optimizer; 0: 1e-8 */
+    lmc_elements second_elements;   /* of a first moment: the second moment of the same parameters; or all zero */
+    const lmc_quantizer *second;    /* the quantiser of that, or NULL: it stays as it is */
+    unsigned generation;            /* of the elements: 0, unless they were quantised before */
+    void *alloc_user;
+} lmc_quantizer_options;
+
+/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor as it is where quantising would not
+ * make it a tenth smaller, the bound cannot be held, or more than 1 % of the elements cannot be quantised (info.reason says which).
+ * Reads the elements once for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for each group, and up to
+ * 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements, const lmc_quantizer_options *options);
+LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
+
+typedef struct lmc_quantizer_info {
+    int is_lossless;       /* 1: it keeps the tensor as it is */
+    const char *reason;    /* why; "" if it does not */
+    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    unsigned n_codes;      /* of the table, zero included, or points of the grid that occur in the sample */
+    uint64_t n_exceptions; /* elements that stay as they are, about */
+    double bits;           /* for each element when coded, about */
+    lmc_loss loss;
+} lmc_quantizer_info;
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
+
+/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of the second moment, as decoded; NULL where the
+ * quantiser was fitted without. Again: no change. Errors: ARGUMENT. */
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset, size_t size, const void *second);
+
+/* -- 2.6 layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the same decoded size
  * but the last. There is no other header: the caller knows dtype and size. */
 
@@ -218,6 +287,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     uint64_t prediction_size;     /* must be the tensor's size */
+    const lmc_quantizer *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second moment, that, as decoded, is the
+                                     prediction, also of decoding. Size and number of blocks are as with a prediction; decode with the same log2_block */
 } lmc_tensor_options;
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would overflow. */
@@ -240,7 +311,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src, size_t src_size,
                                           uint64_t total_size, const lmc_tensor_options *options, void *ws, size_t ws_size);
 
-/* -- 2.6 layer 3: snapshots --
+/* -- 2.7 layer 3: snapshots --
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function that called return
  * LMC_ERR_READ or LMC_ERR_WRITE. */
 
@@ -260,6 +331,9 @@ typedef struct lmc_tensor {
     uint64_t size;         /* bytes; for dtypes with a number: the product of shape times bits, over 8, exactly */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero while not known */
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
+    lmc_loss loss;         /* set by readers; the writer keeps it, if quantizer does not say otherwise. All zero: exact */
+    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or NULL. Must outlive the writer. One fitted with a
+                              second moment wants a twin: where that is, with LMC_CONVERT_NONE */
 } lmc_tensor;
 
 /* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to nothing. A wrong claim costs only size.
@@ -344,7 +418,8 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base;           /* or NULL; must outlive the writer */
-    /* for twins, or NULL: reads what was written earlier, from where the caller has it. With it, restoring wants a read_back, too. */
+    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or after it was quantised). With it, restoring
+     * wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
     void *read_back_user;
 } lmc_writer_options;
@@ -450,6 +525,10 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, ui
 LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, uint64_t offset,
                                         void *dst, size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small, without further loss. On LMC_OK there always is one;
+ * it keeps the tensor as it is (large) where it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
+ * where the second moment is. */
+LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, lmc_twin *twin);
 /* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if there is none. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the file is opened.
@@ -476,7 +555,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 /* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they hold more: for listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset, uint64_t size);
 
-/* -- 2.7 tools -- */
+/* -- 2.8 tools -- */
 
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
@@ -661,6 +740,7 @@ enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
 #define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
+#define LMC__LAYOUT_QUANTISED 2u
 enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PLANE_TREE_ESCAPE = 3 }; /* spec 8 */
 #define LMC__MAX_LENGTH 15u           /* spec 8.1 */
 #define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
@@ -827,6 +907,21 @@ typedef struct lmc__grouping {
 typedef struct lmc__classes { uint8_t *row[LMC__MAX_CLASSES][8]; } lmc__classes;
 typedef struct lmc__class_sides { lmc__side side[LMC__MAX_CLASSES][8]; } lmc__class_sides;
 
+/* Grids (6.19). */
+#define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
+#define LMC__MIN_SCALE 0x00800000u
+#define LMC__MAX_SCALE 0x77000000u      /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_LOG_SCALE 0x7F7F0000u
+
+typedef struct lmc__grid {
+    int is_log, is_signed;
+    int32_t min;         /* of q; at most 0 */
+    uint32_t n_points;   /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
+    uint32_t step;       /* with log */
+    int32_t bias;        /* of scales by prediction */
+    uint32_t floor;
+} lmc__grid;
+
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -848,6 +943,12 @@ typedef struct lmc__kernels {
                       const lmc__grouping *grouping);
     uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__ahead ahead);
+    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid);
+    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid);
+    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid);
+    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid);
+    uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -4044,12 +4145,379 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *bas
 }
 #endif
 
+/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32, little-endian; symbols are 16 bits -- */
+
+/* The scale that an element's prediction gives. */
+LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
+{
+    int32_t half;
+    p &= 0x7FFFFFFF;
+    half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
+    half = half < (int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half > (int32_t)LMC__MAX_SCALE ? (int32_t)LMC__MAX_SCALE : half;
+    return (uint32_t)half & 0xFFFF0000u;
+}
+
+LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
+{
+    const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
+    float g, product;
+    uint32_t bits;
+    memcpy(&g, &scale, 4);
+    product = q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
+    memcpy(&bits, &product, 4);
+    return bits;
+}
+
+LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
+    const int64_t v = (int64_t)scale + ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
+    if (symbol == 0) return 0;
+    return (uint32_t)(v < (int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v > (int64_t)LMC__MAX_LOG_SCALE ? (int64_t)LMC__MAX_LOG_SCALE : v) | sign;
+}
+
+/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is less. What IEEE division gives, in integers:
+ * on no machine and under no option of a compiler may it be another. */
+LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
+{
+    const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
+    const int exponent = (int)(magnitude >> 23) - (int)(scale >> 23);
+    const uint64_t quotient = ((uint64_t)a << 9) / b; /* 25 or 26 bits */
+    const unsigned shift = quotient >> 25 ? 2 : 1;
+    const uint32_t rest = (uint32_t)quotient & ((1u << shift) - 1), half = 1u << (shift - 1);
+    const int is_exact = quotient * b == (uint64_t)a << 9;
+    uint32_t m = (uint32_t)(quotient >> shift);
+    const int drop = 24 - exponent - (int)shift; /* the quotient is m * 2^(-1 - drop) */
+    if (rest > half || (rest == half && (!is_exact || (m & 1)))) m++;
+    if (drop < 0) return 65536;
+    if (drop > 25) return 0;
+    m = ((m >> drop) + 1) >> 1;
+    return m < 65536 ? m : 65536;
+}
+
+LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
+
+LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale), q = x >> 31 ? -magnitude : magnitude;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;
+    return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
+}
+
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does what is too far above. */
+LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid) { return (uint32_t)grid->min * grid->step - (grid->step >> 1); }
+
+LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points) return LMC__EXCEPTION;
+    return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
+}
+
+static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid)
+{
+    size_t i;
+    if (grid->is_log)
+        for (i = 0; i < n; i++) lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
+    else
+        for (i = 0; i < n; i++) lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
+}
+
+static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], lmc__predicted_scale(lmc__load32(second + 4 * i), grid), grid->min));
+}
+
+static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)
+{
+    size_t i, exceptions = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = lmc__load32(src + 4 * i);
+        symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid) : lmc__quantize_linear(x, scale, grid));
+        exceptions += symbols[i] == LMC__EXCEPTION;
+    }
+    return exceptions;
+}
+
+static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid)
+{
+    size_t i, exceptions = 0;
+    for (i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)lmc__quantize_linear(lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid), grid);
+        exceptions += symbols[i] == LMC__EXCEPTION;
+    }
+    return exceptions;
+}
+
+/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers; *count: how many. */
+static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
+{
+    uint32_t sum = 0;
+    size_t i;
+    *count = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = lmc__load32(src + 4 * i);
+        if (!lmc__is_normal(x)) continue;
+        sum += (x & 0x7FFFFFFF) >> 14;
+        ++*count;
+    }
+    return sum;
+}
+
+/* symbols[i] = table[codes[i]] */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division is IEEE's, so not under -ffast-math, which
+ * has approximations in its place: then the scalar code does it. */
+#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
+#define LMC__VECTORS 1
+#ifdef __FAST_MATH__
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#else
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#endif
+#else
+#define LMC__VECTORS 0
+#endif
+#if LMC__VECTORS
+#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute) \
+typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes))); \
+typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes))); \
+typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes))); \
+typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes))); \
+typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes))); \
+inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second, const lmc__grid *grid) \
+{ \
+    lmc__i32_##isa p, above; \
+    memcpy(&p, second, sizeof p); \
+    p &= 0x7FFFFFFF; \
+    above = p > (int32_t)grid->floor; \
+    p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias; \
+    above = p > (int32_t)LMC__MIN_SCALE; \
+    p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE); \
+    above = p > (int32_t)LMC__MAX_SCALE; \
+    *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000; \
+} \
+inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols, const lmc__i32_##isa *scale, int32_t min) \
+{ \
+    lmc__u16_##isa s; \
+    lmc__i32_##isa q; \
+    lmc__f32_##isa v; \
+    memcpy(&s, symbols, sizeof s); \
+    q = __builtin_convertvector(s, lmc__i32_##isa); \
+    q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0); \
+    v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa)*scale; \
+    memcpy(dst, &v, sizeof v); \
+} \
+inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols, uint32_t scale, const lmc__grid *grid, int32_t limit, int is_signed) \
+{ \
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale), high = (int32_t)(LMC__MAX_LOG_SCALE - scale); \
+    lmc__u16_##isa s; \
+    lmc__i32_##isa q, t, sign, is; \
+    memcpy(&s, symbols, sizeof s); \
+    t = __builtin_convertvector(s, lmc__i32_##isa); \
+    is = t != 0; \
+    t -= 1; \
+    sign = t << 31; \
+    q = (is_signed ? t >> 1 : t) + grid->min; \
+    t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */ \
+    q = LMC__PICK(t, limit, q); \
+    t = q < -limit; \
+    q = LMC__PICK(t, -limit, q); \
+    q *= (int32_t)grid->step; \
+    t = q > high; \
+    q = LMC__PICK(t, high, q); \
+    t = q < low; \
+    q = LMC__PICK(t, low, q) + (int32_t)scale; \
+    if (is_signed) q |= sign; \
+    q &= is; \
+    memcpy(dst, &q, sizeof q); \
+} \
+attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid) \
+{ \
+    size_t i = 0; \
+    if (grid->is_log) { \
+        const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step); \
+        if (grid->is_signed) for (; i + lanes <= n; i += lanes) lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1); \
+        else for (; i + lanes <= n; i += lanes) lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0); \
+    } else { \
+        lmc__i32_##isa scales = {0}; \
+        scales += (int32_t)scale; \
+        for (; i + lanes <= n; i += lanes) lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min); \
+    } \
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid); \
+} \
+attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid) \
+{ \
+    size_t i; \
+    for (i = 0; i + lanes <= n; i += lanes) { \
+        lmc__i32_##isa scale; \
+        lmc__scale_step_##isa(&scale, second + 4 * i, grid); \
+        lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min); \
+    } \
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid); \
+} \
+/* s: symbols as they would be; is_special: where they are not. Returns what is_special has become. */ \
+inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s, lmc__i32_##isa x, lmc__i32_##isa is_bad, lmc__i32_##isa *exceptions) \
+{ \
+    const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u; \
+    lmc__u16_##isa narrow; \
+    is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u); \
+    is_bad &= (lmc__i32_##isa)(x != 0); \
+    s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0)); \
+    narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa); \
+    memcpy(symbols, &narrow, sizeof narrow); \
+    *exceptions -= is_bad; \
+} \
+inline_attribute void lmc__quantize_step_##isa(uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
+                                               lmc__i32_##isa *exceptions) \
+{ \
+    lmc__i32_##isa x, y, above, q; \
+    lmc__f32_##isa v; \
+    memcpy(&x, src, sizeof x); \
+    v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa)*scale; \
+    y = (lmc__i32_##isa)v; \
+    above = y > 0x47800000; /* 65536.0 */ \
+    v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y); \
+    q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1; \
+    y = x >> 31; \
+    q = (q ^ y) - y; \
+    y = q - grid->min; \
+    above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points); \
+    lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
+} \
+inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v) \
+{ \
+    size_t sum = 0; \
+    unsigned i; \
+    for (i = 0; i < lanes; i++) sum += (uint32_t)v[i]; \
+    return sum; \
+} \
+attribute static size_t lmc__quantize_rows_##isa(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid) \
+{ \
+    lmc__i32_##isa scales = {0}, exceptions = {0}; \
+    size_t i = 0; \
+    scales += (int32_t)scale; \
+    if (grid->is_log) { \
+        /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power of two from step on (Hacker's Delight, 10-9) */ \
+        const uint32_t offset = scale + lmc__lowest(grid); \
+        unsigned log2 = 0; \
+        uint64_t magic; \
+        int is_power; \
+        while ((uint32_t)1 << log2 < grid->step) log2++; \
+        is_power = (uint32_t)1 << log2 == grid->step; \
+        magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1; \
+        for (; i + lanes <= n; i += lanes) { \
+            lmc__i32_##isa x, is_bad; \
+            lmc__u32_##isa u, t; \
+            memcpy(&x, src + 4 * i, sizeof x); \
+            u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset; \
+            is_bad = (lmc__i32_##isa)u >> 31; \
+            if (is_power) t = u >> log2; \
+            else { \
+                const lmc__u64_##isa even = (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2); \
+                const lmc__u64_##isa odd = (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2); \
+                t = (lmc__u32_##isa)(even | odd << 32); \
+            } \
+            is_bad |= (lmc__i32_##isa)(t >= grid->n_points); \
+            if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31; \
+            else is_bad |= x >> 31; \
+            lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad, &exceptions); \
+        } \
+    } else \
+        for (; i + lanes <= n; i += lanes) lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions); \
+    return lmc__sum_##isa(exceptions) + lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid); \
+} \
+attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid) \
+{ \
+    lmc__i32_##isa exceptions = {0}; \
+    size_t i; \
+    for (i = 0; i + lanes <= n; i += lanes) { \
+        lmc__i32_##isa scale; \
+        lmc__scale_step_##isa(&scale, second + 4 * i, grid); \
+        lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions); \
+    } \
+    return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid); \
+} \
+attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n, uint32_t *count) \
+{ \
+    lmc__i32_##isa sum = {0}, counts = {0}; \
+    uint32_t rest; \
+    size_t i; \
+    for (i = 0; i + lanes <= n; i += lanes) { \
+        lmc__u32_##isa x; \
+        lmc__i32_##isa is; \
+        memcpy(&x, src + 4 * i, sizeof x); \
+        x &= 0x7FFFFFFFu; \
+        is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u); \
+        counts -= is; \
+        sum += (lmc__i32_##isa)(x >> 14) & is; \
+    } \
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count); \
+    *count += (uint32_t)lmc__sum_##isa(counts); \
+    return rest + (uint32_t)lmc__sum_##isa(sum); \
+}
+#if LMC__NEON
+LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#endif
+#if LMC__X86
+LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
+LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
+{
+    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
+    uint8_t bytes[2][256];
+    size_t i;
+    for (i = 0; i < 256; i++) {
+        bytes[0][i] = (uint8_t)table[i];
+        bytes[1][i] = (uint8_t)(table[i] >> 8);
+    }
+    for (i = 0; i < 4; i++) {
+        low[i] = lmc__load_avx512(bytes[0] + 64 * i);
+        high[i] = lmc__load_avx512(bytes[1] + 64 * i);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i c = lmc__load_avx512(codes + i);
+        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]), _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]), _mm512_permutex2var_epi8(high[2], c, high[3]));
+        /* unpack interleaves within 128 bits: 64-bit lanes 0 2 4 6 | 1 3 5 7 first */
+        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l), hi = _mm512_permutexvar_epi64(order, h);
+        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
+        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
+    }
+    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+}
+#endif
+#endif
+
+#define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
+    lmc__sum_magnitudes_scalar, lmc__look_up_scalar
+#if LMC__VECTORS
+#define LMC__GRIDS(isa, look_up) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
+    LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up
+#else
+#define LMC__GRIDS(isa, look_up) LMC__SCALAR_GRIDS
+#endif
+
 static const lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar,
     lmc__fold_scalar, lmc__unfold_scalar,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
+    LMC__SCALAR_GRIDS
 };
 #if LMC__NEON
 static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions */
@@ -4057,14 +4525,16 @@ static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions 
     lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon
+    lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon,
+    LMC__GRIDS(neon, lmc__look_up_scalar)
 };
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
     lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only
+    lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only,
+    LMC__GRIDS(neon, lmc__look_up_scalar)
 };
 #endif
 #if LMC__SIMDE
@@ -4076,7 +4546,8 @@ static const lmc__kernels lmc__kernels_simde = {
     lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__merge_simde, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
     lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar
+    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
+    LMC__SCALAR_GRIDS
 };
 #endif
 #if LMC__X86
@@ -4085,14 +4556,16 @@ static const lmc__kernels lmc__kernels_avx2 = {
     lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
     lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2
+    lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2,
+    LMC__GRIDS(avx2, lmc__look_up_scalar)
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
     lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
     lmc__fold_avx512, lmc__unfold_avx512,
-    lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512
+    lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512,
+    LMC__GRIDS(avx512, lmc__look_up_avx512)
 };
 #endif
 
@@ -5511,7 +5984,228 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
                              ws, ws_size);
 }
 
-/* -- 8.8 decoding lists -- */
+/* -- 8.8 quantised blocks (spec 7.6) -- */
+
+#define LMC__QUANTISED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the first cache. */
+#define LMC__QUANTISED_STRIP 1024u
+
+struct lmc_quantizer {
+    lmc_quantizer_info info;
+    void *alloc_user;
+    unsigned width;         /* of an element: 2 or 4 */
+    int is_recovered;       /* of elements that are quantised already: what it does not give back exactly is coded without it */
+    uint64_t n;             /* elements of the tensor */
+    int is_predicted;       /* scales by the second moment; else those of groups */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size;    /* 0: no table */
+    uint16_t table[256];    /* symbol of each code; behind table_size: 0 */
+    uint8_t *codes;         /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
+    size_t n_codes;
+    uint64_t group_size;
+    uint16_t *scales;       /* of the groups: the upper halves of F32 */
+    size_t n_groups;
+};
+
+/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* n elements as F32; the result may be src. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+/* The symbols of n elements from number first of the tensor, at most a strip, and what they are restored to: dst. src (and second) are
+ * elements as they come; dst may be one of them. Exceptions have EXCEPTION, and are as they were. Returns their number. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
+                                  const uint8_t *second, uint64_t first, size_t n)
+{
+    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP], restored[4 * LMC__QUANTISED_STRIP];
+    uint16_t kept[LMC__QUANTISED_STRIP];
+    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s = q->is_predicted ? lmc__widen(wide_second, second, n, q->width) : NULL;
+    const uint16_t *valid = symbols;
+    size_t exceptions = 0, i, part;
+    if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
+    else for (i = 0; i < n; i += part) {
+        const uint64_t group = (first + i) / q->group_size;
+        part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - first - i);
+        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+    }
+    if (exceptions) {
+        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
+        valid = kept;
+    }
+    if (q->table_size) { /* the nearest that the table has */
+        for (i = 0; i < n; i++) kept[i] = q->table[q->codes[valid[i]]];
+        if (exceptions) for (i = 0; i < n; i++) symbols[i] = symbols[i] == LMC__EXCEPTION ? symbols[i] : kept[i];
+        else memcpy(symbols, kept, n * sizeof kept[0]);
+        valid = kept;
+    }
+    if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
+    else for (i = 0; i < n; i += part) {
+        const uint64_t group = (first + i) / q->group_size;
+        part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - first - i);
+        k->restore_rows(restored + 4 * i, valid + i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+    }
+    for (i = 0; i < n && exceptions; i++)
+        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
+    if (q->width == 4) memcpy(dst, restored, 4 * n);
+    else for (i = 0; i < n; i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
+        const uint32_t v = lmc__load32(restored + 4 * i);
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+    }
+    return exceptions;
+}
+
+/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there is no room. */
+static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare, size_t n, enum lmc_level level)
+{
+    lmc__plan *const plan = &e->scratch->plans[0];
+    uint8_t *const start = e->out, *const end = e->end;
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) && e->k->is_constant(row, n)) {
+        if (end - start < 2) return 0;
+        start[0] = LMC__PLANE_CONSTANT;
+        start[1] = row[0];
+        e->out += 2;
+        return 1;
+    }
+    if (choice == LMC__CHOOSE_TREE) {
+        int fits;
+        if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
+        memcpy(work, row, n);
+        fits = lmc__put_tree(e, plan, work, spare, n);
+        e->end = end;
+        if (fits) return 1;
+        e->out = start;
+    }
+    if ((size_t)(end - start) < n + 1) return 0;
+    start[0] = LMC__PLANE_RAW;
+    memcpy(start + 1, row, n);
+    e->out += n + 1;
+    return 1;
+}
+
+/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes, becomes what they are restored to.
+ * Returns 0 if it is not smaller than that, or than cap. */
+static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap, uint8_t *content, const uint8_t *src,
+                                 const uint8_t *second, uint64_t first, size_t n, enum lmc_level level, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n), *const work = lmc__push_list(&e->stack, n);
+    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
+    uint8_t *positions, *values;
+    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0, table_bytes = 2 * (size_t)q->table_size;
+    uint16_t symbols[LMC__QUANTISED_STRIP];
+    int fits = high && spare && work && (low || !q->low_bits);
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    crcs->content = 0;
+    crcs->base = q->is_predicted ? e->k->crc32c(0, second, n * width) : 0;
+    /* Positions are made where they will stand, values behind the most of them that fit. */
+    fits = fits && (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
+    positions = e->out + LMC__QUANTISED_HEADER + table_bytes;
+    max_exceptions = fits ? (size_t)(e->end - positions) / (4 + width) : 0;
+    values = positions + 4 * max_exceptions;
+    for (i = 0; i < n; i += part) {
+        size_t exceptions;
+        part = lmc__min(n - i, LMC__QUANTISED_STRIP);
+        exceptions = lmc__quantize_strip(e->k, q, symbols, content + i * width, src + i * width, second ? second + i * width : NULL, first + i, part);
+        crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
+        for (j = 0; j < part && exceptions; j++) {
+            if (symbols[j] != LMC__EXCEPTION) continue;
+            symbols[j] = 0;
+            if (n_exceptions == max_exceptions) fits = 0;
+            if (!fits) continue;
+            lmc__store32(positions + 4 * n_exceptions, (uint32_t)(i + j));
+            memcpy(values + width * n_exceptions++, content + (i + j) * width, width);
+        }
+        if (!fits) continue; /* all of content is wanted nevertheless */
+        if (q->table_size) for (j = 0; j < part; j++) high[i + j] = q->codes[symbols[j]];
+        else {
+            for (j = 0; j < part; j++) high[i + j] = (uint8_t)(symbols[j] >> q->low_bits);
+            for (j = 0; j < part && low; j++) low[i + j] = (uint8_t)(symbols[j] & ((1u << q->low_bits) - 1));
+        }
+    }
+    if (!fits) return 0;
+    memset(dst, 0, LMC__QUANTISED_HEADER);
+    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) | (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) | (q->table_size ? LMC__METHOD_TABLE : 0));
+    dst[1] = (uint8_t)q->low_bits;
+    lmc__store16(dst + 2, (uint16_t)q->table_size);
+    lmc__store32(dst + 4, (uint32_t)q->grid.min);
+    lmc__store32(dst + 8, q->grid.step);
+    lmc__store32(dst + 28, (uint32_t)n_exceptions);
+    for (i = 0; i < q->table_size; i++) lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
+    memmove(positions + 4 * n_exceptions, values, width * n_exceptions);
+    e->out = positions + (4 + width) * n_exceptions;
+    if (q->is_predicted) {
+        lmc__store32(dst + 12, (uint32_t)q->grid.bias);
+        lmc__store32(dst + 16, q->grid.floor);
+    } else {
+        const uint64_t first_group = first / q->group_size;
+        uint8_t *const top = e->stack.top;
+        uint8_t *row;
+        lmc__store32(dst + 20, (uint32_t)q->group_size);
+        lmc__store32(dst + 24, (uint32_t)((first_group + 1) * q->group_size - first));
+        n_groups = (size_t)((first + n - 1) / q->group_size - first_group) + 1;
+        if ((row = lmc__push_list(&e->stack, n_groups)) == NULL) return 0;
+        for (j = 0; j < 2; j++) {
+            for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[first_group + i] >> 8 * j);
+            if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+        }
+        e->stack.top = top;
+    }
+    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    return (size_t)(e->out - dst);
+}
+
+/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
+static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
+                                             const uint8_t *second, const lmc_quantizer *q, uint64_t first, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size, const uint8_t **content)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    const size_t n = size / q->width;
+    lmc__block_crcs crcs;
+    uint8_t *restored;
+    size_t cap, payload_size;
+    lmc__encoder e;
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    restored = lmc__push_list(&e.stack, size);
+    if (restored == NULL) return LMC_ERR_WORKSPACE;
+    payload_size = lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
+    if (q->is_recovered && memcmp(restored, src, size) != 0)
+        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL, q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+    if (payload_size)
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5, q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
+    else {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(payload, restored, size);
+        crcs.base = 0;
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n, size, crcs, k, position);
+    }
+    *content = restored;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+/* -- 8.9 decoding lists -- */
 
 typedef struct lmc__decoder {
     const lmc__kernels *k;
@@ -5655,7 +6349,7 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
     return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
 }
 
-/* -- 8.9 decoding blocks -- */
+/* -- 8.10 decoding blocks -- */
 
 /* The payload of a block in layout planes. The last tree's root is merged with the join. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate, unsigned extra,
@@ -5833,6 +6527,136 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
+/* What the head of a quantised block's payload says. */
+typedef struct lmc__quantised {
+    lmc__grid grid;
+    unsigned low_bits, table_size;
+    uint32_t group_size, first_group, n_exceptions;
+    size_t n_groups;
+    uint16_t table[256];                /* of codes */
+    const uint8_t *positions, *values;  /* of exceptions */
+    lmc__side scales[2];                /* their low bytes, their high ones */
+} lmc__quantised;
+
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
+{
+    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value, high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
+    return low << 16 | high << 24;
+}
+
+/* The payload up to Low; spare: a list of info->n. */
+static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q, const lmc_block_info *info, uint8_t *spare)
+{
+    const uint8_t *const p = d->in;
+    const size_t n = info->n;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
+    memset(q, 0, sizeof *q);
+    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
+    q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
+    q->low_bits = p[1];
+    q->table_size = lmc__load16(p + 2);
+    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
+    q->grid.step = lmc__load32(p + 8);
+    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = (int32_t)(lmc__load32(p + 12) + (1u << 30)) - (1 << 30);
+    q->grid.floor = lmc__load32(p + 16);
+    q->group_size = lmc__load32(p + 20);
+    q->first_group = lmc__load32(p + 24);
+    q->n_exceptions = lmc__load32(p + 28);
+    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
+    LMC__CHECK(p[0] & LMC__METHOD_TABLE ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0 : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0, LMC_ERR_CORRUPT);
+    if (info->has_prediction) {
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 && q->first_group == 0, LMC_ERR_CORRUPT);
+    } else {
+        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 && q->first_group <= q->group_size, LMC_ERR_CORRUPT);
+        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
+    }
+    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
+    d->in += LMC__QUANTISED_HEADER;
+    LMC__CHECK((size_t)(d->end - d->in) >= 2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions, LMC_ERR_CORRUPT);
+    for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
+        q->table[i] = lmc__load16(d->in);
+        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        previous = q->table[i];
+    }
+    q->positions = d->in;
+    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
+        const uint32_t position = lmc__load32(d->in);
+        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        previous = position;
+    }
+    q->values = d->in;
+    d->in += info->width * (size_t)q->n_exceptions;
+    if (info->has_prediction) return LMC_OK;
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
+    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
+    for (i = 0; i < q->n_groups; i++) LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
+{
+    if (side->list) return side->list + at;
+    memset(room, side->value, n);
+    return room;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base, const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    const unsigned width = info->width;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP], low_room[LMC__QUANTISED_STRIP];
+    uint16_t symbols[LMC__QUANTISED_STRIP];
+    lmc__quantised q;
+    lmc__side high, low;
+    size_t i, j, part, step, group = 0, group_end, exception = 0;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
+    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (q.table_size && q.table_size < 255) {
+        unsigned largest = high.list ? 0 : high.value;
+        for (i = 0; i < n && high.list; i++) largest = high.list[i] > largest ? high.list[i] : largest;
+        LMC__CHECK(largest <= q.table_size, LMC_ERR_CORRUPT);
+    }
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
+    *crc = 0;
+    group_end = q.first_group;
+    for (i = 0; i < n; i += part) {
+        uint8_t *const out = dst + i * width, *const restored = width == 4 ? out : wide;
+        const uint8_t *const codes = lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
+        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
+        else if (q.low_bits) {
+            const uint8_t *const low_codes = lmc__codes_at(&low, i, part, low_room);
+            for (j = 0; j < part; j++) symbols[j] = (uint16_t)((unsigned)codes[j] << q.low_bits | low_codes[j]);
+        } else for (j = 0; j < part; j++) symbols[j] = codes[j];
+        if (base) d->k->restore_updates(restored, symbols, lmc__widen(wide, base + i * width, part, width), part, &q.grid);
+        else for (j = 0; j < part; j += step) {
+            if (i + j == group_end) {
+                group++;
+                group_end += q.group_size;
+            }
+            step = lmc__min(part - j, group_end - i - j);
+            d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group), &q.grid);
+        }
+        if (width == 2) for (j = 0; j < part; j++) lmc__store16(out + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        for (; exception < q.n_exceptions && lmc__load32(q.positions + 4 * exception) < i + part; exception++)
+            memcpy(dst + width * (size_t)lmc__load32(q.positions + 4 * exception), q.values + width * exception, width);
+        *crc = d->k->crc32c(*crc, out, part * width);
+    }
+    return LMC_OK;
+}
+
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src, size_t src_size, lmc_position position, lmc_block_info *info)
 {
     uint8_t place[8];
@@ -5846,7 +6670,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
     width = 1u << (src[1] & 3);
     layout = src[1] >> 5;
     grouping = src[3];
-    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_PLANES && src[2] <= 1 && grouping < 0x80, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 && grouping < 0x80, LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
@@ -5857,6 +6681,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
     size = (uint64_t)info->n * width;
     if (info->stored) LMC__CHECK(lmc__load32(src + 8) == size && (src[1] & 0x1C) == 0 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT);
     else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);
+    if (layout == LMC__LAYOUT_QUANTISED) LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0, LMC_ERR_CORRUPT);
     if (src[1] & 0x18) LMC__CHECK(width > 1 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT); /* joint */
     LMC__CHECK(src[2] || ((grouping & 7) == 0 && info->base_crc == 0), LMC_ERR_CORRUPT);
     LMC__CHECK(grouping >> 4 == 0 || (grouping >> 4 < width && (grouping & 7) != 0 && (grouping & 8) == 0), LMC_ERR_CORRUPT);
@@ -5891,7 +6716,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.end = src + info->encoded_size;
         d.ahead = ahead;
         if (info->has_prediction) LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-        if (info->has_prediction || src[3])
+        if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
+            LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
+        else if (info->has_prediction || src[3])
             LMC__TRY(lmc__get_classes(&d, dst, info->has_prediction ? base : NULL, info, src[1] >> 2 & 1, src[3], &crc));
         else
             LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
@@ -5921,7 +6748,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
-/* -- 8.10 waves: blocks that are coded at the same time -- */
+/* -- 8.11 waves: blocks that are coded at the same time -- */
 
 /* One block of a wave. */
 typedef struct lmc__job {
@@ -5933,6 +6760,8 @@ typedef struct lmc__job {
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding */
     enum lmc_level level;
+    const lmc_quantizer *quantizer; /* encoding; or NULL */
+    uint64_t first_element;    /* of the quantizer's tensor */
     size_t head;               /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info;       /* decoding */
     lmc_position position;
@@ -5999,9 +6828,14 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     const lmc__wave *wave = (const lmc__wave *)arg;
     lmc__job *job = &wave->jobs[index];
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
-    job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->base, job->dtype, job->level,
-                                    job->position, ws, wave->workspace_size);
-    if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, job->src, lmc__load32(job->dst + 12));
+    const uint8_t *content = job->src;
+    if (job->quantizer)
+        job->status = lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->base, job->quantizer,
+                                            job->first_element, job->level, job->position, ws, wave->workspace_size, &content);
+    else
+        job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->base, job->dtype, job->level,
+                                        job->position, ws, wave->workspace_size);
+    if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, content, lmc__load32(job->dst + 12));
 }
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
@@ -6027,7 +6861,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     return LMC_OK;
 }
 
-/* -- 8.11 tensors in memory -- */
+/* -- 8.12 tensors in memory -- */
 
 /* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
@@ -6056,7 +6890,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!options || !lmc__is_parallel(options->parallel) || (unsigned)options->level > LMC_LEVEL_MAX) return 0;
-    return lmc__get_block_size(options->dtype, options->log2_block, options->prediction != NULL);
+    return lmc__get_block_size(options->dtype, options->log2_block, options->prediction != NULL || options->quantizer != NULL);
 }
 
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
@@ -6143,14 +6977,18 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     uint64_t n_blocks;
     int is_serial, in_own_place;
     lmc__job *first;
+    const lmc_quantizer *const quantizer = options && options->quantizer && !options->quantizer->info.is_lossless ? options->quantizer : NULL;
     if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) || size % lmc_dtype_width(options->dtype)) return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
+    if (quantizer && (quantizer->width != lmc_dtype_width(options->dtype) || (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
+                      quantizer->n * quantizer->width != size || quantizer->is_predicted != (options->prediction != NULL)))
+        return LMC_ERR_ARGUMENT;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(wave, options, block_size, ws);
-    if (options->prediction && options->log2_block == 0 && options->dtype != LMC_AUTO && size != 0 &&
+    if (options->prediction && !quantizer && options->log2_block == 0 && options->dtype != LMC_AUTO && size != 0 &&
         lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
         lmc_tensor_options direct = *options; /* which takes less workspace */
         direct.prediction = NULL;
@@ -6181,6 +7019,8 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
             job->dst_size = lmc__min(slot, room);
             job->dtype = options->dtype;
             job->level = options->level;
+            job->quantizer = quantizer;
+            job->first_element = at / lmc_dtype_width(options->dtype);
             job->position.run = options->run;
             job->position.block = (uint32_t)(block + n);
             place += job->dst_size;
@@ -6245,6 +7085,670 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
         LMC__TRY(lmc__wave_status(&wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* -- 8.13 fitting quantisers -- */
+
+/* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the sum of squared distances to the cells' means
+ * is least. For a price on each cell the best cells are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's
+ * begin that once is better than an earlier one stays so, and a queue of them takes O(n log n) (Galil, Park: A linear-time algorithm for concave
+ * one-dimensional dynamic programming, 1990). The least error falls convexly with the number of cells, so a price leads to k of them (where
+ * two cells or more appear at the same price, to fewer). All in integers. */
+#define LMC__MAX_BINS 4096u
+#define LMC__MAX_COUNT ((uint32_t)1 << 19) /* sum of counts; times MAX_BINS, squared, is less than 2^64 */
+
+typedef struct lmc__clusters {
+    size_t n;
+    uint32_t count[LMC__MAX_BINS + 1];   /* of the bins before */
+    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
+    uint64_t best[LMC__MAX_BINS + 1];    /* cost of the bins before, with prices */
+    uint16_t begin[LMC__MAX_BINS + 1];   /* of the last cell */
+    uint16_t cells[LMC__MAX_BINS + 1];   /* their number */
+    uint16_t candidate[LMC__MAX_BINS + 1], from[LMC__MAX_BINS + 1]; /* the queue: which begin is best from which end on */
+} lmc__clusters;
+
+static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
+{
+    uint64_t total = 0;
+    unsigned shift = 0;
+    size_t i;
+    for (i = 0; i < n; i++) total += counts[i];
+    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
+    c->n = n;
+    c->count[0] = 0;
+    c->sum[0] = c->square[0] = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
+        c->count[i + 1] = c->count[i] + count;
+        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
+        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
+    }
+}
+
+/* Sum of squared distances of bins [a, b) to their mean; rounded up. */
+LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
+{
+    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a; /* from a */
+    if (count == 0) return 0;
+    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a - sum * sum / count;
+}
+
+/* The best cells at a price; returns their number. */
+static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
+{
+    const size_t n = c->n;
+    size_t head = 0, tail = 1, i;
+    c->best[0] = 0;
+    c->cells[0] = 0;
+    c->candidate[0] = 0;
+    c->from[0] = 1;
+    for (i = 1; i <= n; i++) {
+        size_t j;
+        while (head + 1 < tail && c->from[head + 1] <= i) head++;
+        j = c->candidate[head];
+        c->best[i] = c->best[j] + lmc__cell_cost(c, j, i) + price;
+        c->begin[i] = (uint16_t)j;
+        c->cells[i] = (uint16_t)(c->cells[j] + 1);
+        if (i == n) break;
+#define LMC__VALUE(j, end) (c->best[j] + lmc__cell_cost(c, j, end))
+        while (tail - 1 > head && LMC__VALUE(i, c->from[tail - 1]) <= LMC__VALUE(c->candidate[tail - 1], c->from[tail - 1])) tail--;
+        j = c->candidate[tail - 1];
+        if (LMC__VALUE(i, n) <= LMC__VALUE(j, n)) {
+            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n; /* not before what the last candidate is best from */
+            while (low < high) {
+                const size_t middle = low + (high - low) / 2;
+                if (LMC__VALUE(i, middle) <= LMC__VALUE(j, middle)) high = middle;
+                else low = middle + 1;
+            }
+            c->candidate[tail] = (uint16_t)i;
+            c->from[tail++] = (uint16_t)low;
+        }
+#undef LMC__VALUE
+    }
+    return c->cells[n];
+}
+
+/* At most k cells; returns how many. ends: of each. */
+static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
+{
+    const uint64_t all = lmc__cell_cost(c, 0, c->n);
+    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1; /* prices: too low (or 0), high enough */
+    unsigned n = lmc__cut_cells(c, high), i;
+    size_t end;
+    while (n > k) {
+        low = high;
+        high = 4 * high;
+        n = lmc__cut_cells(c, high);
+    }
+    /* low has more than k cells, or is 0; until they are exactly k, or the price is known to a 4096th */
+    while (n != k && high - low > high / 4096 + 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        const unsigned found = lmc__cut_cells(c, middle);
+        if (found > k) low = middle;
+        else {
+            high = middle;
+            n = found;
+        }
+    }
+    n = lmc__cut_cells(c, high);
+    for (i = n, end = c->n; i > 0; i--) {
+        ends[i - 1] = (uint16_t)end;
+        end = c->begin[end];
+    }
+    return n;
+}
+
+#define LMC__MIN_QUANTISED 16384u   /* elements: below, codebooks and scales are not worth it */
+#define LMC__FIT_CHUNK 16384u       /* elements that are read at once */
+#define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* of twice as many elements and more, so many are looked at, evenly spread */
+#define LMC__SYMBOLS 65536u
+#define LMC__DEFAULT_GROUP 256u
+
+typedef struct lmc__fit {
+    const lmc__kernels *k;
+    const lmc_quantizer_options *options;
+    lmc_elements elements;
+    lmc_quantizer *q;
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
+    uint16_t symbols[LMC__FIT_CHUNK];
+    uint32_t counts[LMC__SYMBOLS];  /* of the sample's symbols; of EXCEPTION, too */
+    uint32_t bins[LMC__MAX_BINS];
+    uint16_t ends[256];
+    uint64_t total;                 /* of the sample, without symbol 0 and exceptions */
+    uint32_t zeros;                 /* of symbol 0 at first */
+    lmc__clusters clusters;
+} lmc__fit;
+
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
+{
+    lmc_quantizer *const q = f->q;
+    const size_t size = n * q->width;
+    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    (void)lmc__widen(f->wide, f->chunk, n, q->width);
+    if (!q->is_predicted) return LMC_OK;
+    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size));
+    LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
+    (void)lmc__widen(f->wide_second, f->second, n, q->width);
+    return LMC_OK;
+}
+
+#define LMC__WIDE(f, name) ((f)->q->width == 4 ? (f)->name : (f)->wide##name)
+
+/* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a linear grid, 2^-9 times that, so that its
+ * points reach from a 512th of the mean to 64 times of it. */
+static enum lmc_status lmc__fit_scales(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    uint64_t at = 0, sum = 0, count = 0;
+    const uint32_t down = q->grid.is_log ? 0 : 9u << 7, largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
+    q->n_groups = (size_t)((q->n + q->group_size - 1) / q->group_size);
+    q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
+    if (!q->scales) return LMC_ERR_MEMORY;
+    while (at < q->n) {
+        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide;
+        size_t i, part;
+        LMC__TRY(f->elements.read(f->elements.user, at * q->width, f->chunk, n * q->width));
+        (void)lmc__widen(f->wide, f->chunk, n, q->width);
+        for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / q->group_size, end = lmc__min64((group + 1) * q->group_size, q->n);
+            uint32_t normal;
+            part = (size_t)lmc__min64(n - i, end - at - i);
+            sum += f->k->sum_magnitudes(x + 4 * i, part, &normal);
+            count += normal;
+            if (at + i + part == end) {
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80, scale = mean > down + 0x80 ? mean - down : 0x80;
+                q->scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                sum = count = 0;
+            }
+        }
+        at += n;
+    }
+    return LMC_OK;
+}
+
+/* Elements from one part of the sample to the next. */
+static uint64_t lmc__fit_stride(const lmc_quantizer *q)
+{
+    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
+}
+
+/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if there is none within the format's limits. */
+static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__fit_stride(q);
+    int64_t largest = INT64_MIN;
+    uint64_t at;
+    size_t i;
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const s = q->width == 4 ? f->second : f->wide_second;
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i++) {
+            const uint32_t v = lmc__load32(x + 4 * i) & 0x7FFFFFFF, p = lmc__load32(s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio = (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
+            if (lmc__is_normal(v) && p <= 0x7F800000 && ratio > largest) largest = ratio;
+        }
+    }
+    largest -= (int64_t)14 << 23;
+    *found = largest >= -((int64_t)1 << 30) && largest <= (int64_t)1 << 30;
+    if (*found) q->grid.bias = (int32_t)largest;
+    return LMC_OK;
+}
+
+/* Counts the sample's symbols on the grid; *exceptions: a 100th of it or more cannot be on it. */
+static enum lmc_status lmc__count_symbols_of(lmc__fit *f, int *is_off)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__fit_stride(q);
+    uint64_t at, seen = 0;
+    size_t i, part;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const s = q->width == 4 ? f->second : f->wide_second;
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, x, s, n, &q->grid);
+        else for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / q->group_size;
+            part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - at - i);
+            (void)f->k->quantize_rows(f->symbols + i, x + 4 * i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+        }
+        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
+        seen += n;
+    }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
+    return LMC_OK;
+}
+
+/* Square root, rounded down. */
+static uint32_t lmc__square_root(uint64_t v)
+{
+    uint32_t root = 0, bit;
+    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
+        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
+    return root;
+}
+
+/* a / b in units of 2^-32, at most 2^32 - 1. */
+static uint32_t lmc__fraction(uint64_t a, uint64_t b)
+{
+    while (a >> 32) {
+        a >>= 1;
+        b >>= 1;
+    }
+    return b == 0 || (a << 32) / b > UINT32_MAX ? UINT32_MAX : (uint32_t)((a << 32) / b);
+}
+
+/* What a mean squared error of a log grid's magnitudes (in units of its step, times 12) is in the relative error's: bits of a float are 2^23 to the
+ * octave, so an error of them is up to twice as large relative to a float at an octave's begin as at its end; the mean of the square of
+ * 1 / mantissa, in octaves that are evenly filled, is 3 / (8 ln 2) = 0.541. Units of 2^-32. */
+static uint32_t lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+{
+    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
+    const uint64_t step2 = (uint64_t)step * step;       /* in 2^-46 */
+    uint64_t mean = n ? squares12 * 256 / n : 0;        /* in 1/256 */
+    unsigned shift = 46 + 8 - 32;
+    uint64_t a = step2 / 12 * 541 / 1000;
+    while (a >> 32) { a >>= 1; shift--; }
+    while (mean >> 31) { mean >>= 1; shift--; }
+    a *= mean;
+    if ((int)shift < 0 || a >> shift > UINT32_MAX) return UINT32_MAX;
+    return (uint32_t)(a >> shift);
+}
+
+/* The squared relative error (of second moments: of the elements; else of all together), by the options' measure, in units of 2^-32, of squares12
+ * / 12, the sum of squared errors in grid points. */
+static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
+{
+    const lmc_quantizer *const q = f->q;
+    uint64_t power = 0;
+    uint32_t error, s;
+    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
+    else {
+        for (s = 1; s < LMC__EXCEPTION; s++) {
+            const int64_t v = (int64_t)q->grid.min + s - 1;
+            power += f->counts[s] * (uint64_t)(v * v);
+        }
+        error = power >> 60 ? UINT32_MAX : lmc__fraction(squares12 / 12, power);
+    }
+    if (q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
+    error = lmc__square_root((uint64_t)error << 32);
+    return q->grid.is_log ? error / 2 : error; /* of sqrt(v) */
+}
+
+/* The asked bound, in the same units. */
+static uint32_t lmc__get_bound(const lmc_quantizer_options *options) { return (uint32_t)(options->bound * 4294967296.0); }
+
+/* Order-0 bits of counts, times 65536. */
+static uint64_t lmc__count_bits(const uint32_t *counts, size_t n)
+{
+    uint64_t total = 0, logs = 0;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (counts[i]) {
+            total += counts[i];
+            logs += (uint64_t)counts[i] * lmc__log2(counts[i]);
+        }
+    return total ? total * lmc__log2((uint32_t)total) - logs : 0;
+}
+
+/* Symbols that occur: first, last; 0, 0 if none does. */
+static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
+{
+    uint32_t s;
+    *first = *last = 0;
+    for (s = 1; s < LMC__EXCEPTION; s++)
+        if (f->counts[s]) {
+            if (!*first) *first = s;
+            *last = s;
+        }
+}
+
+/* The table of at most k codes, the first for zero. Returns its error. */
+static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+{
+    lmc_quantizer *const q = f->q;
+    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
+    const size_t max_bins = lmc__min(16 * (size_t)k, q->n < ((uint64_t)1 << 20) ? 1024 : LMC__MAX_BINS);
+    uint32_t first, last, s, code, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
+    uint64_t squares12 = 0;
+    unsigned shift = 0, n_cells, i, n = 0, skip = 256;
+    lmc__find_range(f, &first, &last);
+    while ((last - first) >> shift >= max_bins) shift++;
+    memset(f->bins, 0, sizeof f->bins);
+    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
+    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
+    n_cells = lmc__find_cells(&f->clusters, q->grid.is_log ? k - 1 : k, f->ends);
+    for (i = 0; i < n_cells; i++) {
+        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
+        const uint64_t count = f->clusters.count[to] - f->clusters.count[from], sum = f->clusters.sum[to] - f->clusters.sum[from];
+        uint32_t symbol, distance;
+        if (count == 0) continue;
+        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count)); /* bins' middles */
+        if (symbol > last) symbol = last;
+        if (n && symbol <= centres[n - 1]) continue;
+        distance = symbol > zero ? symbol - zero : zero - symbol;
+        if (zero && distance < nearest) {
+            nearest = distance;
+            skip = n;
+        }
+        centres[n++] = symbol;
+    }
+    q->table[0] = 0;
+    q->table_size = 0;
+    for (i = 0; i < n; i++) /* of a linear grid, what is nearest to zero becomes zero */
+        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
+    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
+    /* the nearest code of each symbol */
+    memset(q->codes, 0, LMC__SYMBOLS);
+    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
+        uint32_t best, distance;
+        while (code < q->table_size && q->table[code + 1] <= s) code++;
+        best = code;
+        distance = s > q->table[code] ? s - q->table[code] : q->table[code] - s;
+        if (code < q->table_size && (uint32_t)(q->table[code + 1] - s) < distance && q->table[code + 1] > s) {
+            best = code + 1;
+            distance = q->table[code + 1] - s;
+        }
+        if (zero && (s > zero ? s - zero : zero - s) < distance) {
+            best = 0;
+            distance = s > zero ? s - zero : zero - s;
+        }
+        q->codes[s] = (uint8_t)best;
+        codes[best] += f->counts[s];
+        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
+    }
+    codes[0] += f->counts[0];
+    *bits = lmc__count_bits(codes, 256) + ((uint64_t)(16 * q->table_size) << 16);
+    return lmc__measure_error(f, squares12);
+}
+
+/* The grid itself as symbols: it is moved to begin where the sample does. Returns 0 if it has too many points. */
+static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
+{
+    lmc_quantizer *const q = f->q;
+    const unsigned sign = q->grid.is_signed ? 1 : 0;
+    uint32_t first, last, s, codes[256] = {0};
+    lmc__find_range(f, &first, &last);
+    q->table_size = 0;
+    first -= (first - 1) & sign;
+    if (!q->grid.is_log && first > (uint32_t)(1 - q->grid.min)) first = (uint32_t)(1 - q->grid.min); /* min is at most 0 */
+    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0) first = ((uint32_t)-q->grid.min << sign) + 1;
+    q->grid.min += (int32_t)((first - 1) >> sign);
+    q->grid.n_points = ((last - first) >> sign) + 1;
+    q->low_bits = 0;
+    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
+    for (s = first; s <= last; s++) {
+        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
+        if (f->counts[s]) ++*n_codes;
+    }
+    codes[0] += f->counts[0];
+    *bits = lmc__count_bits(codes, 256) + ((q->low_bits * (f->total + f->counts[0])) << 16);
+}
+
+/* Moves the grid of a table to begin where the sample does: then few of its symbols need a code. */
+static enum lmc_status lmc__narrow_table(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    uint32_t first, last, i;
+    uint8_t *codes;
+    lmc__find_range(f, &first, &last);
+    first = first < (uint32_t)(1 - q->grid.min) ? first : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
+    if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min)) last = (uint32_t)(1 - q->grid.min); /* zero is a point */
+    q->n_codes = last - first + 2;
+    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    if (!codes) return LMC_ERR_MEMORY;
+    codes[0] = 0;
+    memcpy(codes + 1, q->codes + first, q->n_codes - 1);
+    (void)LMC_REALLOC(q->alloc_user, q->codes, LMC__SYMBOLS, 0);
+    q->codes = codes;
+    for (i = 1; i <= q->table_size; i++) q->table[i] = (uint16_t)(q->table[i] - (first - 1));
+    q->grid.min += (int32_t)first - 1;
+    q->grid.n_points = last - first + 1;
+    return LMC_OK;
+}
+
+/* Makes a linear grid coarser: by 2^(by / 2^23), or near it. */
+static void lmc__coarsen(lmc_quantizer *q, int32_t by)
+{
+    size_t i;
+    if (q->is_predicted) q->grid.bias += by;
+    else for (i = 0; i < q->n_groups; i++) {
+        const int32_t scale = q->scales[i] + by / 65536;
+        q->scales[i] = (uint16_t)(scale < 0x80 ? 0x80 : scale > (int32_t)(LMC__MAX_SCALE >> 16) ? (int32_t)(LMC__MAX_SCALE >> 16) : scale);
+    }
+}
+
+/* The error of the grid as it is now, if errors are spread evenly: a 12th of a point, squared; elements that became zero have one, too. */
+static uint32_t lmc__even_error(const lmc__fit *f)
+{
+    return lmc__measure_error(f, f->total + (f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0));
+}
+
+/* The widest grid whose error is within the bound. *found: there is one. */
+static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *bits, unsigned *n_codes, uint32_t *error, int *found)
+{
+    lmc_quantizer *const q = f->q;
+    int is_off = 0;
+    unsigned tries;
+    *found = 0;
+    if (q->grid.is_log) {
+        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see lmc__log_error); sqrt(12 / 0.541) = 4.710 */
+        uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE ? lmc__square_root((uint64_t)bound << 32) : 2 * (uint64_t)bound, step;
+        if (q->info.loss.measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* half a step at the begin of an octave */
+        else step = relative * 4710 / 1000 >> 9;
+        if (step > 1u << 24) step = 1u << 24;
+        if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
+        if (step == 0) return LMC_OK;
+        q->grid.step = (uint32_t)step;
+        q->grid.n_points = q->grid.is_signed ? 32767 : 65534;
+        q->grid.min = -(int32_t)(q->grid.n_points / 2);
+        /* magnitudes are within 2^31: fewer points reach all */
+        if (q->grid.n_points > 0x7FFFFFFFu / q->grid.step) {
+            q->grid.n_points = 0x7FFFFFFFu / q->grid.step;
+            q->grid.min = -(int32_t)(q->grid.n_points / 2);
+        }
+        LMC__TRY(lmc__count_symbols_of(f, &is_off));
+        if (is_off || f->total == 0) return LMC_OK;
+        *error = q->info.loss.measure != LMC_MEASURE_RELATIVE ? lmc__measure_error(f, f->total) : q->grid.step >> 24 ? UINT32_MAX : q->grid.step << 8;
+        *found = 1;
+        lmc__fit_grid(f, bits, n_codes);
+        return LMC_OK;
+    }
+    for (tries = 0; tries < 32; tries++) {
+        const uint32_t fine = lmc__even_error(f);
+        if (fine <= bound) {
+            uint64_t ratio = lmc__min64(((uint64_t)bound << 20) / (fine ? fine : 1), (uint64_t)1 << 40), r; /* how much coarser it may be, 20 bits behind the point */
+            int32_t by = 0;
+            if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
+            if (tries && ratio < (102u << 20) / 100) break; /* near enough */
+            for (r = ratio; r >= 2u << 20 && by < 13 << 23; r >>= 1) by += 1 << 23;
+            by += (int32_t)(r - (1u << 20)) << 3;
+            if (by >> 16 == 0 || r >= 2u << 20) break;
+            lmc__coarsen(q, by & ~0xFFFF);
+        } else {
+            if (tries == 0) return LMC_OK; /* the finest is too coarse */
+            lmc__coarsen(q, -(3 << 16)); /* by 1.6 % */
+        }
+        LMC__TRY(lmc__count_symbols_of(f, &is_off));
+    }
+    *error = lmc__even_error(f);
+    *found = *error <= bound && !is_off;
+    if (*found) lmc__fit_grid(f, bits, n_codes);
+    return LMC_OK;
+}
+
+/* Bits per element without loss, times 2^16, of elements from the middle. */
+static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+{
+    const lmc_quantizer *const q = f->q;
+    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK), cap = lmc_bound_block(4 * LMC__FIT_CHUNK);
+    const lmc_position position = {0, 0};
+    enum lmc_status status;
+    uint8_t *ws;
+    size_t size;
+    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->width, f->chunk, LMC__FIT_CHUNK * q->width));
+    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    if (!ws) return LMC_ERR_MEMORY;
+    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, LMC__FIT_CHUNK * q->width, NULL, f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
+    return status;
+}
+
+static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc_quantizer *const q = f->q;
+    uint32_t error = 0, first, last;
+    uint64_t bits = 0, lossless, seen;
+    unsigned n_codes = 0;
+    int found = 1, is_off;
+    LMC__TRY(lmc__try_lossless(f, &lossless));
+    q->grid.is_log = q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
+    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
+    q->is_predicted = o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+    q->grid.n_points = LMC__EXCEPTION - 1;
+    q->grid.min = -32767;
+    if (q->is_predicted) {
+        const float eps = (float)(o->eps > 0 ? o->eps : 1e-8);
+        uint32_t eps_bits;
+        memcpy(&eps_bits, &eps, 4);
+        q->grid.floor = eps_bits > 0x3F800000u / 2 ? 2 * eps_bits - 0x3F800000u : 0; /* half of it, and half of 1, is eps again */
+        if (q->grid.floor > 0x7F800000u) q->grid.floor = 0x7F800000u;
+        LMC__TRY(lmc__fit_bias(f, &found));
+        if (!found) return lmc__keep_lossless(q, "no update is a normal number");
+    } else {
+        /* a row's share of the tensor, or of a flat shard 256 elements; at least 16, for a scale takes up to 16 bits */
+        q->group_size = o->group ? o->group : LMC__DEFAULT_GROUP;
+        if (q->group_size < 16) q->group_size *= (16 + q->group_size - 1) / q->group_size;
+        if (q->group_size > 0x7FFFFFFF) q->group_size = LMC__DEFAULT_GROUP;
+        LMC__TRY(lmc__fit_scales(f));
+    }
+    if (o->bits == 0 && q->grid.is_log) {
+        LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
+    } else {
+        if (q->grid.is_log) { /* points 1/1024 of an octave apart (BF16: all that there are), or 1/256 */
+            q->grid.step = q->width == 2 ? 1u << 16 : 1u << 13;
+            q->grid.n_points = q->width == 2 ? 32767 : LMC__EXCEPTION - 1;
+            q->grid.min = -(int32_t)(q->grid.n_points / 2);
+        }
+        LMC__TRY(lmc__count_symbols_of(f, &is_off));
+        if (is_off && q->grid.is_log && q->width == 4) {
+            q->grid.step <<= 2;
+            LMC__TRY(lmc__count_symbols_of(f, &is_off));
+        }
+        if (is_off) return lmc__keep_lossless(q, "more than 1 % of its elements are exceptions");
+        f->zeros = f->counts[0];
+        if (f->total == 0) return lmc__keep_lossless(q, "all of it is zero");
+        if (o->bits) {
+            q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
+            q->n_codes = LMC__SYMBOLS;
+            if (!q->codes) return LMC_ERR_MEMORY;
+            error = lmc__fit_table(f, 1u << o->bits, &bits);
+            if (q->table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
+            LMC__TRY(lmc__narrow_table(f));
+            n_codes = q->table_size + 1;
+        } else LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
+    }
+    lmc__find_range(f, &first, &last);
+    if (!found) return lmc__keep_lossless(q, "no grid holds the bound");
+    q->info.is_grid = q->table_size == 0;
+    q->info.n_codes = n_codes;
+    q->info.loss.generation = o->generation + 1;
+    q->info.loss.error = error / 4294967296.0;
+    seen = f->total + f->counts[0] + f->counts[LMC__EXCEPTION];
+    bits += (uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * q->width) << 16;
+    q->info.bits = (double)bits / 65536.0 / (double)seen + (q->is_predicted ? 0.0 : 12.0 / (double)q->group_size);
+    bits = bits / seen + (q->is_predicted ? 0 : (12u << 16) / q->group_size);
+    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements, const lmc_quantizer_options *options)
+{
+    enum lmc_status status = LMC_OK;
+    lmc_quantizer *q;
+    lmc__fit *f;
+    if (!quantizer || !elements || !elements->read || !options || (unsigned)options->dtype >= LMC_DTYPE_COUNT || options->generation > 254 ||
+        (unsigned)options->role > LMC_ROLE_SECOND_MOMENT || elements->size % lmc_dtype_width(options->dtype))
+        return LMC_ERR_ARGUMENT;
+    if (options->bits ? options->bits < 4 || options->bits > 8
+                      : !(options->bound > 0) || !(options->bound < 1) || (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
+        return LMC_ERR_ARGUMENT;
+    if (options->second_elements.read && (options->second_elements.size != elements->size ||
+        (options->second && (options->second->n != elements->size / lmc_dtype_width(options->dtype) || options->second->is_predicted))))
+        return LMC_ERR_ARGUMENT;
+    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    if (!q) return LMC_ERR_MEMORY;
+    memset(q, 0, sizeof *q);
+    q->alloc_user = options->alloc_user;
+    q->info.reason = "";
+    q->width = lmc_dtype_width(options->dtype);
+    q->n = elements->size / q->width;
+    q->info.loss.measure = options->bits == 0 ? options->measure : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE : LMC_MEASURE_UPDATE;
+    if (options->dtype != LMC_F32 && options->dtype != LMC_BF16) (void)lmc__keep_lossless(q, "its elements are not F32 or BF16");
+    else if (q->n < LMC__MIN_QUANTISED) (void)lmc__keep_lossless(q, "it has fewer than 16,384 elements");
+    else if (q->info.loss.measure == LMC_MEASURE_UPDATE && options->role == LMC_ROLE_OTHER) (void)lmc__keep_lossless(q, "only moments have an update");
+    else {
+        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        if (f) {
+            f->k = lmc__get_kernels();
+            f->options = options;
+            f->elements = *elements;
+            f->q = q;
+            f->zeros = 0;
+            status = lmc__fit_quantizer(f);
+            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+        } else status = LMC_ERR_MEMORY;
+    }
+    if (status != LMC_OK) lmc_free_quantizer(q);
+    else *quantizer = q;
+    return status;
+}
+
+LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+{
+    if (!q) return;
+    if (q->codes) (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
+    if (q->scales) (void)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], 0);
+    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+}
+
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+{
+    if (!q || !info) return LMC_ERR_ARGUMENT;
+    *info = q->info;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset, size_t size, const void *second)
+{
+    const lmc__kernels *const k = lmc__get_kernels();
+    uint8_t *const p = (uint8_t *)data;
+    const uint8_t *const s = (const uint8_t *)second;
+    uint16_t symbols[LMC__QUANTISED_STRIP];
+    size_t i, part;
+    if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width || size > q->n * q->width - offset) return LMC_ERR_ARGUMENT;
+    if (q->info.is_lossless) return LMC_OK;
+    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < size; i += part) {
+        part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
+        (void)lmc__quantize_strip(k, q, symbols, p + i, p + i, s ? s + i : NULL, (offset + i) / q->width, part / q->width);
+    }
     return LMC_OK;
 }
 
@@ -6892,8 +8396,8 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
         LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
         name_size = lmc__load32(p + 16);
         LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE && p[21] <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] == 0 && p[23] == 0, LMC_ERR_UNSUPPORTED);
-        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20];
+        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0, LMC_ERR_CORRUPT);
+        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
         LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
         n_words += p[21];
         n_chars += name_size + p[20] + 2u;
@@ -6921,6 +8425,8 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
         t->offset = lmc__load64(p);
         t->size = lmc__load64(p + 8);
         t->rank = p[21];
+        t->loss.generation = p[22];
+        t->loss.measure = (enum lmc_measure)p[23];
         t->shape = words;
         p += LMC__TENSOR_ENTRY_SIZE;
         for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
@@ -6938,6 +8444,10 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
         t->dtype = chars;
         chars += dtype_size + 1;
         p += dtype_size;
+        if (t->loss.generation) {
+            t->loss.error = lmc__load32(p) / 4294967296.0;
+            p += 4;
+        }
         LMC__CHECK(t->offset >= position && t->offset <= file->size && t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
         position = t->offset + t->size;
         dtype = lmc_find_dtype(t->dtype);
@@ -6948,6 +8458,13 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     file->n_tensors = n_tensors;
     file->tensors = n_tensors ? tensors : NULL;
     return LMC_OK;
+}
+
+/* What is to be said of a tensor that is written; returns whether anything was lost. */
+static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
+{
+    *loss = t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer->info.loss : t->loss;
+    return loss->generation != 0;
 }
 
 /* The FILE body of a description from the caller; strings of it are measured here, everything else lmc__parse_file checks. */
@@ -6974,6 +8491,7 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         const lmc_tensor *t = &file->tensors[i];
         uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
         size_t dtype_size;
+        lmc_loss loss;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK) return LMC_ERR_ARGUMENT;
         n = strlen(t->name);
         dtype_size = strlen(t->dtype);
@@ -6984,6 +8502,11 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         lmc__store32(entry + 16, (uint32_t)n);
         entry[20] = (uint8_t)dtype_size;
         entry[21] = (uint8_t)t->rank;
+        if (lmc__get_loss(t, &loss)) {
+            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1) return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
+            entry[22] = (uint8_t)loss.generation;
+            entry[23] = (uint8_t)loss.measure;
+        }
         LMC__TRY(lmc__append(out, entry, sizeof entry));
         for (j = 0; j < t->rank; j++) {
             uint8_t field[8];
@@ -6992,6 +8515,7 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         }
         LMC__TRY(lmc__append(out, t->name, n));
         LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+        if (loss.generation) LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX));
     }
     return LMC_OK;
 }
@@ -7215,13 +8739,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* F32 to BF16 and F16, to nearest, ties to even; NaN stays NaN. */
-LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
-{
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
-    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
-
+/* F32 to F16, likewise. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -7365,9 +8883,47 @@ struct lmc_writer {
     enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;             /* number of the next block */
+    const lmc_quantizer *quantizer; /* of the run, or NULL */
+    uint64_t quantised_from;    /* where its tensor begins */
+    lmc__buffer quantised;      /* lmc__quantised_range, of all files */
+    int has_quantizer;          /* the file at hand does */
     lmc__buffer run_head;       /* to be written before the run's first block: header and body of its section */
     lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
 };
+
+/* A tensor that is not in the file as it is read back. */
+typedef struct lmc__quantised_range {
+    lmc__range range;
+    const lmc_quantizer *quantizer;
+} lmc__quantised_range;
+
+/* What a tensor is quantised by, or NULL. */
+static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
+{
+    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
+}
+
+/* The caller's read_back, and what the snapshot has of that. */
+static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    const lmc_writer *const w = (const lmc_writer *)user;
+    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    const size_t n = w->quantised.size / sizeof *ranges;
+    size_t low = 0, high = n;
+    LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
+    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
+        const size_t middle = low + (high - low) / 2;
+        const lmc__range *const r = &ranges[middle].range;
+        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset)) low = middle + 1;
+        else high = middle;
+    }
+    for (; low < n && ranges[low].range.file_number == file_number && ranges[low].range.start < offset + size; low++) {
+        const lmc__range *const r = &ranges[low].range;
+        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, offset + size);
+        LMC__TRY(lmc_quantize(ranges[low].quantizer, (uint8_t *)dst + (size_t)(from - offset), from - r->start, (size_t)(to - from), NULL));
+    }
+    return LMC_OK;
+}
 
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
@@ -7412,10 +8968,10 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user = options->alloc_user;
+    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user = w->quantised.alloc_user = options->alloc_user;
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
-    w->origin.read_back = options->read_back;
-    w->origin.user = options->read_back_user;
+    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->origin.user = w;
     memset(header, 0, sizeof header);
     memcpy(header, lmc__magic, 8);
     header[8] = LMC_FORMAT_MAJOR;
@@ -7448,8 +9004,21 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     lmc__free_buffer(&w->file_memory);
     lmc__free_buffer(&w->carry);
     lmc__free_buffer(&w->run_head);
+    lmc__free_buffer(&w->quantised);
     lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+}
+
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
+static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
+{
+    const lmc_quantizer *const q = lmc__get_quantizer(t);
+    enum lmc_dtype dtype;
+    if (!q) return LMC_OK;
+    dtype = lmc_find_dtype(t->dtype);
+    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width || t->size != q->n * q->width) return LMC_ERR_ARGUMENT;
+    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1)) return LMC_ERR_ARGUMENT;
+    return !q->is_predicted || t->twin ? LMC_OK : LMC_ERR_ARGUMENT;
 }
 
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
@@ -7458,6 +9027,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++) LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
     status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
@@ -7467,7 +9037,20 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     status = lmc__add_path(&w->paths, w->n_files, w->file.path);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    for (i = 0; i < file->n_tensors; i++) ((lmc_tensor *)(void *)w->file_memory.data)[i].twin = file->tensors[i].twin;
+    w->has_quantizer = 0;
+    for (i = 0; i < file->n_tensors; i++) {
+        lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
+        lmc__quantised_range quantised;
+        t->twin = file->tensors[i].twin;
+        quantised.quantizer = t->quantizer = lmc__get_quantizer(&file->tensors[i]);
+        if (!t->quantizer) continue;
+        w->has_quantizer = 1;
+        if (t->quantizer->is_predicted || t->quantizer->is_recovered) continue; /* cannot be read back; is at hand as it is */
+        quantised.range.file_number = w->n_files;
+        quantised.range.start = t->offset;
+        quantised.range.end = t->offset + t->size;
+        LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
+    }
     w->n_files++;
     w->identities_at = w->index.size;
     LMC__TRY(lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
@@ -7490,7 +9073,8 @@ typedef struct lmc__prediction {
 
 static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = t && w->options.read_back ? t->twin : NULL;
+    const lmc_quantizer *const quantizer = lmc__get_quantizer(t);
+    const lmc_twin *const twin = t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 && twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
@@ -7504,7 +9088,7 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base) found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path, t ? t->dtype : NULL, t ? t->size : w->file.size);
+    if (w->origin.base && !quantizer) found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path, t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -7516,9 +9100,10 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t s
     return twin && twin->file_number == w->n_files - 1 && (twin->offset >= start || t->size > start - twin->offset);
 }
 
-static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction)
+/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction, int is_quantised)
 {
-    return lmc__get_block_size(dtype, w->options.log2_block, prediction->kind != LMC__PREDICT_ZERO);
+    return lmc__get_block_size(dtype, w->options.log2_block, prediction->kind != LMC__PREDICT_ZERO || is_quantised);
 }
 
 /* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction. */
@@ -7528,6 +9113,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
     const uint64_t start = w->position;
     uint64_t end = f->size;
     *dtype = w->default_dtype;
+    w->quantizer = NULL;
     memset(prediction, 0, sizeof *prediction);
     if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
     while (w->next_tensor < f->n_tensors && f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start) w->next_tensor++;
@@ -7539,11 +9125,13 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             uint64_t own;
             *dtype = lmc_find_dtype(f->tensors[i].dtype);
             *prediction = lmc__find_prediction(w, &f->tensors[i]);
-            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction);
+            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
             end += f->tensors[i].size;
-            if (f->tensors[i].size < own)
+            w->quantizer = f->tensors[i].quantizer;
+            w->quantised_from = f->tensors[i].offset;
+            if (f->tensors[i].size < own && !w->quantizer)
                 for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end && f->tensors[i].size < own &&
-                          lmc_find_dtype(f->tensors[i].dtype) == *dtype && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
+                          lmc_find_dtype(f->tensors[i].dtype) == *dtype && !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
                     end += f->tensors[i].size;
@@ -7598,7 +9186,8 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     size -= size % lmc_dtype_width(dtype);
     if (dtype == LMC_AUTO && size > 4096) size -= size % 8; /* so that every block can be split at any width */
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction);
+    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN) return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quantizer != NULL);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
     w->run_head.size = 0;
     LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
@@ -7629,6 +9218,7 @@ static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
     lmc__prediction prediction;
     uint64_t end;
     memset(&prediction, 0, sizeof prediction);
+    w->quantizer = NULL;
     if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype, &prediction);
     if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
     end = lmc__plan_run(w, &dtype, &prediction);
@@ -7694,6 +9284,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head;
     job->dtype = w->dtype;
     job->level = w->options.level;
+    job->quantizer = w->quantizer;
+    job->first_element = w->quantizer ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -7757,7 +9349,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 {
     lmc__coder *c = &w->coder;
     const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block, w->options.base || w->options.read_back); /* none is larger */
+    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block, w->options.base || w->options.read_back || w->has_quantizer); /* none is larger */
     const uint64_t wave_size = lmc__get_wave_size(c, room), span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
     size_t size, rest;
@@ -7884,7 +9476,7 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, 
                 const uint32_t name_size = lmc__load32(entry + 16);
                 const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
                 LMC__TRY(lmc__append_item(items, name, name_size, identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20];
+                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
             }
         }
     }
@@ -8906,6 +10498,135 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
+}
+
+/* The grid of a quantised block of a run, and the scales of the groups in it; the first block's, if the quantiser has none yet, else *is_other
+ * where they differ, or where the block is not quantised. */
+static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k, const uint8_t *src, const lmc_block_info *info, uint64_t first,
+                                          uint8_t *ws, size_t ws_size, int *is_other)
+{
+    lmc__decoder d;
+    lmc__quantised head;
+    uint8_t *spare;
+    size_t i;
+    *is_other = 1;
+    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED || info->width != q->width) return LMC_OK;
+    d.k = k;
+    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+    d.in = src + LMC_BLOCK_HEADER_SIZE;
+    d.end = src + info->encoded_size;
+    spare = lmc__push_list(&d.stack, info->n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantised_head(&d, &head, info, spare));
+    if (first == 0) {
+        q->grid = head.grid;
+        q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
+        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step) q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
+        q->is_predicted = info->has_prediction;
+        q->low_bits = head.low_bits;
+        q->table_size = head.table_size;
+        memcpy(q->table, head.table, sizeof q->table);
+        q->group_size = head.group_size;
+        if (!q->is_predicted) {
+            q->n_groups = (size_t)(q->n / q->group_size + (q->n % q->group_size ? 1 : 0));
+            if (q->n_groups > SIZE_MAX / 2) return LMC_ERR_SIZE;
+            q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
+            if (!q->scales) return LMC_ERR_MEMORY;
+            for (i = 0; i < q->n_groups; i++) q->scales[i] = 0x3F80;
+        }
+    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits || q->table_size != head.table_size || q->group_size != head.group_size ||
+               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed || q->grid.min != head.grid.min ||
+               q->grid.step != head.grid.step || q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
+               memcmp(q->table, head.table, sizeof q->table) != 0)
+        return LMC_OK;
+    if (!q->is_predicted && ((first + head.first_group) % q->group_size != 0 || head.first_group > q->group_size)) return LMC_OK;
+    for (i = 0; i < head.n_groups && !q->is_predicted; i++) q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    *is_other = 0;
+    return LMC_OK;
+}
+
+/* The code that each symbol of a table has; others have that of zero. */
+static enum lmc_status lmc__set_codes(lmc_quantizer *q)
+{
+    unsigned i;
+    if (q->table_size == 0) return LMC_OK;
+    q->n_codes = LMC__SYMBOLS;
+    q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    if (!q->codes) return LMC_ERR_MEMORY;
+    memset(q->codes, 0, q->n_codes);
+    for (i = 1; i <= q->table_size; i++) q->codes[q->table[i]] = (uint8_t)i;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, const lmc__reader_file *f, const lmc_tensor *t, lmc_twin *twin)
+{
+    const size_t number = lmc__find_run(r, f, t->offset);
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    const size_t ws_size = lmc_workspace_size(lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
+    enum lmc_status status = LMC_OK;
+    lmc__buffer in, ws;
+    lmc_position position;
+    uint64_t block;
+    int is_other = 0;
+    (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
+    if (run->start != t->offset || run->size != t->size || run->n_segments != 1 || run->prediction == LMC__PREDICT_BASE || run->conversion) return LMC_OK;
+    memset(&in, 0, sizeof in);
+    in.alloc_user = q->alloc_user;
+    ws = in;
+    status = lmc__reserve(&ws, ws_size);
+    position.run = (uint32_t)number;
+    for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
+        const size_t size = (size_t)(block_at[block + 1] - block_at[block]);
+        lmc_block_info info;
+        position.block = (uint32_t)block;
+        in.size = 0;
+        status = lmc__reserve(&in, size);
+        if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
+        if (status == LMC_OK) status = lmc__read_block_info(r->coder->wave.k, in.data, size, position, &info);
+        if (status == LMC_OK && (info.encoded_size != size || info.size != lmc__block_size_at(run, block))) status = LMC_ERR_CORRUPT;
+        if (status == LMC_OK)
+            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info, block * run->block_size / q->width, ws.data, ws_size, &is_other);
+    }
+    lmc__free_buffer(&in);
+    lmc__free_buffer(&ws);
+    LMC__TRY(status);
+    if (is_other || q->is_predicted != (run->prediction == LMC__PREDICT_OWN)) return LMC_OK;
+    LMC__TRY(lmc__set_codes(q));
+    if (q->is_predicted && twin) {
+        twin->file_number = lmc__load32(run->segments + 4) - 1;
+        twin->offset = lmc__load64(run->segments + 24);
+        twin->conversion = LMC_CONVERT_NONE;
+    }
+    q->info.is_lossless = q->is_predicted && !twin;
+    q->info.reason = "";
+    q->info.is_grid = q->table_size == 0;
+    q->info.n_codes = q->table_size ? q->table_size + 1 : 0;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r, size_t file_number, const lmc_tensor *t, lmc_twin *twin)
+{
+    enum lmc_status status = LMC_OK;
+    enum lmc_dtype dtype;
+    lmc_quantizer *q;
+    if (!quantizer || !r || file_number >= r->n_files || !t || t->offset > lmc__file_at(r, file_number)->file.size ||
+        t->size > lmc__file_at(r, file_number)->file.size - t->offset)
+        return LMC_ERR_ARGUMENT;
+    q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
+    if (!q) return LMC_ERR_MEMORY;
+    memset(q, 0, sizeof *q);
+    q->alloc_user = r->options.alloc_user;
+    q->is_recovered = 1;
+    q->info.loss = t->loss;
+    dtype = lmc_find_dtype(t->dtype);
+    q->width = lmc_dtype_width(dtype);
+    q->n = t->size / q->width;
+    if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0) (void)lmc__keep_lossless(q, "it was not quantised");
+    else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
+    if (status != LMC_OK) lmc_free_quantizer(q);
+    else *quantizer = q;
+    return status;
 }
 
 LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
