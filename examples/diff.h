@@ -5,6 +5,7 @@
 #define LMC_DIFF_H
 
 #include "inspect.h"
+#include "scan.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
@@ -32,7 +33,8 @@ struct diff_items {
 struct diff_row {
     enum diff_kind kind;
     const struct diff_item *item; /* of B; if it was removed, of A */
-    uint64_t n, n_changed;        /* elements */
+    const struct diff_item *old;  /* what can predict it, of the same size; or NULL */
+    uint64_t n, n_changed;        /* elements; without old, all have changed */
     uint64_t delta, direct;       /* bytes that coding takes */
 };
 
@@ -45,6 +47,16 @@ struct diff {
     unsigned char *old_piece, *new_piece, *coded, *workspace;
     size_t coded_size, workspace_size;
 };
+
+static void free_pieces(struct diff *d)
+{
+    free(d->old_piece);
+    free(d->new_piece);
+    free(d->coded);
+    free(d->workspace);
+    d->old_piece = d->new_piece = d->coded = d->workspace = NULL;
+    d->coded_size = d->workspace_size = 0;
+}
 
 /* -- items -- */
 
@@ -161,10 +173,10 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
 
-/* old: what can predict the item, of the same size; or NULL */
-static int measure_item(struct diff *d, struct diff_row *row, const struct diff_item *old)
+/* scan: what the elements are to be counted in, or NULL */
+static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
-    const struct diff_item *item = row->item;
+    const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options;
     unsigned width;
     memset(&options, 0, sizeof options);
@@ -174,14 +186,21 @@ static int measure_item(struct diff *d, struct diff_row *row, const struct diff_
     width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
     row->n_changed = old ? 0 : row->n;
+    if (scan)
+        scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
         int code;
         if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece, size) != 0 ||
             (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at, d->old_piece, size) != 0))
             return d->o->bases->code;
-        if (old && row->kind != DIFF_SAME)
+        if (scan)
+            scan_piece(scan, d->new_piece, size);
+        if (old && row->kind != DIFF_SAME) {
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
+            if (scan)
+                scan_signs(scan, d->old_piece, d->new_piece, size);
+        }
         code = code_piece(d, &options, NULL, size, &row->direct);
         if (code == CODE_OK && old)
             code = code_piece(d, &options, d->old_piece, size, &row->delta);
@@ -194,30 +213,41 @@ static int measure_item(struct diff *d, struct diff_row *row, const struct diff_
     return CODE_OK;
 }
 
-static int measure_all(struct diff *d)
+/* Rows for what B has, in the order of the names, then for what it has no longer; nothing is measured yet. */
+static void match_items(struct diff *d)
 {
-    int code = CODE_OK;
     d->rows = (struct diff_row *)resize(NULL, d->old_items.n + d->new_items.n, sizeof *d->rows);
-    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
-    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
-    for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++) {
-        const struct diff_item *item = &d->new_items.list[i];
-        struct diff_item *old = find_old_item(d, item);
+    memset(d->rows, 0, (d->old_items.n + d->new_items.n) * sizeof *d->rows);
+    for (size_t i = 0; i < d->new_items.n; i++) {
+        struct diff_item *old = find_old_item(d, &d->new_items.list[i]);
         struct diff_row *row = &d->rows[d->n_rows++];
-        memset(row, 0, sizeof *row);
-        row->item = item;
-        row->kind = compare_items(old, item);
+        row->item = &d->new_items.list[i];
+        row->kind = compare_items(old, row->item);
+        row->old = old && old->size == row->item->size && row->kind != DIFF_RETYPED ? old : NULL;
         if (old)
             old->is_matched = 1;
-        code = measure_item(d, row, old && old->size == item->size && row->kind != DIFF_RETYPED ? old : NULL);
     }
-    for (size_t i = 0; i < d->old_items.n && code == CODE_OK; i++)
+    for (size_t i = 0; i < d->old_items.n; i++)
         if (!d->old_items.list[i].is_matched) {
             struct diff_row *row = &d->rows[d->n_rows++];
-            memset(row, 0, sizeof *row);
             row->item = &d->old_items.list[i];
             row->kind = DIFF_REMOVED;
         }
+}
+
+static void take_pieces(struct diff *d)
+{
+    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+}
+
+static int measure_all(struct diff *d)
+{
+    int code = CODE_OK;
+    take_pieces(d);
+    for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++)
+        code = measure_item(d, &d->rows[i], NULL);
+    free_pieces(d);
     return code;
 }
 
@@ -251,6 +281,16 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size)
            bits_per_element(row->direct, row->n));
 }
 
+static void print_item_name(const struct diff_item *item)
+{
+    print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
+    if (item->tensor && *item->path) {
+        printf("  in ");
+        print_name(item->path);
+    }
+    putchar('\n');
+}
+
 static void print_diff(const struct diff *d)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
@@ -277,12 +317,7 @@ static void print_diff(const struct diff *d)
             printf("%14llu %73s", (unsigned long long)row->item->size, "");
         else
             print_diff_numbers(row, row->item->size);
-        print_name(*row->item->name ? row->item->name : row->item->tensor ? "(the array)" : "(the file itself)");
-        if (row->item->tensor && *row->item->path) {
-            printf("  in ");
-            print_name(row->item->path);
-        }
-        putchar('\n');
+        print_item_name(row->item);
     }
     printf("  %-36s ", "all");
     print_diff_numbers(&sum, size);
@@ -294,13 +329,11 @@ static void print_diff(const struct diff *d)
     putchar('\n');
 }
 
-static json_t *make_json_row(const struct diff_row *row)
+static json_t *make_json_item(const struct diff_item *item)
 {
-    const struct diff_item *item = row->item;
     json_t *object = (json_t *)check_memory(json_object()), *shape;
     set_json_text(object, "name", item->name);
     set_json_text(object, "path", item->path);
-    set_json(object, "status", json_string(diff_names[row->kind]));
     if (item->tensor) {
         shape = (json_t *)check_memory(json_array());
         for (unsigned i = 0; i < item->tensor->rank; i++)
@@ -309,6 +342,13 @@ static json_t *make_json_row(const struct diff_row *row)
         set_json(object, "shape", shape);
     }
     set_json_number(object, "size", item->size);
+    return object;
+}
+
+static json_t *make_json_row(const struct diff_row *row)
+{
+    json_t *object = make_json_item(row->item);
+    set_json(object, "status", json_string(diff_names[row->kind]));
     if (row->kind != DIFF_REMOVED) {
         set_json_number(object, "elements", row->n);
         set_json_number(object, "changed_elements", row->n_changed);
@@ -350,23 +390,33 @@ static void print_json_diff(const struct diff *d)
 
 /* -- the verb -- */
 
-/* The two sides stand among the bases: each can be what the other is made of. */
-static int diff_snapshots(const char *from, const char *to, const struct options *o)
+/* Takes them among the bases, which gives each of them what it is made of: it may be a delta against another. */
+static int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o)
 {
-    struct diff d;
     struct stat st;
-    int code = CODE_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (is_dash(names[i]))
+            return fail(CODE_USAGE, NULL, "'lmc %s' wants files and directories, not standard input", verb);
+        if (stat(names[i], &st) != 0)
+            return fail_errno(names[i], errno, "cannot open it");
+    }
+    for (size_t i = 0; i < n; i++)
+        add_base(o->bases, names[i]);
+    return CODE_OK;
+}
+
+static int diff_snapshots(char *from, char *to, const struct options *o)
+{
+    char *names[2];
+    struct diff d;
     size_t n = o->bases->n;
-    memset(&d, 0, sizeof d);
-    for (int i = 0; i < 2 && code == CODE_OK; i++)
-        if (is_dash(i ? to : from))
-            code = fail(CODE_USAGE, NULL, "'lmc diff' compares files and directories, not standard input");
-        else if (stat(i ? to : from, &st) != 0)
-            code = fail_errno(i ? to : from, errno, "cannot open it");
+    int code;
+    names[0] = from;
+    names[1] = to;
+    code = add_snapshots(names, 2, "diff", o);
     if (code != CODE_OK)
         return code;
-    add_base(o->bases, from);
-    add_base(o->bases, to);
+    memset(&d, 0, sizeof d);
     d.o = o;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
@@ -377,6 +427,7 @@ static int diff_snapshots(const char *from, const char *to, const struct options
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
         progress_start(to, LMC_UNKNOWN_SIZE);
+        match_items(&d);
         code = measure_all(&d);
         progress_clear();
     }
@@ -389,10 +440,6 @@ static int diff_snapshots(const char *from, const char *to, const struct options
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);
-    free(d.old_piece);
-    free(d.new_piece);
-    free(d.coded);
-    free(d.workspace);
     return code;
 }
 

@@ -25,17 +25,18 @@ static const struct topic topics[] = {
      "  lmc cat FILE.lmc TENSOR[SLICE]   write the bytes of a tensor, e.g. 'wte.weight[0:128,:]'\n"
      "  lmc apply DELTA... TARGET        turn a file or directory into what comes next, in place\n"
      "  lmc diff FROM TO       what has changed, tensor by tensor, and what a delta would take\n"
+     "  lmc stats SNAPSHOT...  what they are made of and how they change, as table, JSON or pictures (--svg PREFIX)\n"
      "  lmc fold --base BASE DELTA... -o OUT      one delta out of a chain of them\n"
      "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
      "  lmc verify FILE...     check whole chains, each link once\n"
      "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list, restore, prune, gc, watch, ...\n"
-     "  lmc help TOPIC         formats, directories, deltas, chains, apply, series, cat, diff, pipes, memory, exit\n"
+     "  lmc help TOPIC         formats, directories, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
      "  -t, --test        check                  -f, --force       overwrite; allow binary to a terminal\n"
      "  -l, --list        list                   -k, --keep        keep the source (default)\n"
-     "      --json        list, diff: as JSON        --rm          remove the source once the output is on the\n"
+     "      --json        list, diff, stats: JSON    --rm          remove the source once the output is on the\n"
      "  -r, --recursive   each file below                          disk, read back and verified\n"
      "                    the directories        -T#, --threads=#  threads; 0: one for each core (default)\n"
      "      --dtype NAME  a raw array of NAME    -q, --quiet       no messages but errors\n"
@@ -47,7 +48,7 @@ static const struct topic topics[] = {
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series' and 'help' come first, before any option; files so named are ./cat, ...\n"},
+     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series', 'stats' and 'help' come first, before any option; files so named are ./cat, ...\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -162,6 +163,27 @@ static const struct topic topics[] = {
      "a delta and without a base, in bytes and in bits for each element, headers of the file not counted. Twins are not looked\n"
      "for. --base gives what deltas among the two are made against, if it is not the other one. Both are read whole. The exit\n"
      "code is 0 if that went well, whether they differ or not.\n"},
+    {"stats",
+     "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [--max] [--base PATH]... SNAPSHOT...\n"
+     "\n"
+     "Each SNAPSHOT is a .lmc file, another file or a directory; a .lmc file that is a delta finds what it is made of among the\n"
+     "others. Of each, for each dtype, and with -v or for one or two snapshots for each tensor:\n"
+     "\n"
+     "zeros       share of the elements that are 0 or -0\n"
+     "exp.        powers of two that the exponents of 1, 50 and 99 % of the elements do not exceed; zero: or subnormal\n"
+     "bits        entropy of each byte plane, the highest first, as LMC codes them: for F16 and wider floats, elements are\n"
+     "            rotated by a bit, so that the exponent is in the highest\n"
+     "entropy     what all of these would take, in % of the size\n"
+     "coded       what LMC takes; for each tensor by itself, without headers of the file, and without twins\n"
+     "changed     against the SNAPSHOT before: share of the elements of which any bit differs; or, if the tensor cannot be\n"
+     "            compared with one: added, retyped, reshaped\n"
+     "flipped     share of the elements of which the sign differs\n"
+     "delta       what LMC takes with the one before as its base; ratio: to 'coded'\n"
+     "\n"
+     "--json      one object with all that is known of each tensor: the planes from the lowest on, how often each exponent occurs\n"
+     "            (as it is stored, from 'first' on; it has the 'bias'), sizes in bytes\n"
+     "--svg       PREFIX-compressibility.svg: of each snapshot the planes' entropies and what LMC takes; PREFIX-density.svg, of\n"
+     "            two and more: the share of elements that have changed, by tensor and snapshot. -f overwrites\n"},
     {"cat",
      "  lmc cat [--npy] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
      "\n"
@@ -188,7 +210,8 @@ static const struct topic topics[] = {
      "\n"
      "  20 MiB for a base that is a .lmc file; for each link of a chain its index, and 2 MiB where tensors have moved\n"
      "\n"
-     "-l and cat hold the index twice and a window of 4 MiB, diff three pieces of 16 MiB.\n"},
+     "-l and cat hold the index twice and a window of 4 MiB, diff and stats three pieces of 16 MiB; stats\n"
+     "the index of each .lmc file and 2 MiB.\n"},
     {"exit",
      "  0  all went well\n"
      "  1  an error: a file that cannot be read or written, exists already, ...; also a newer version of the format\n"
@@ -206,7 +229,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, series, cat, diff, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit", name);
 }
 
 #endif

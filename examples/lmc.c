@@ -7,9 +7,9 @@
  *   options.h     what is asked for           twins.h       tensors that repeat others
  *   files.h       outputs, trees              compress.h    files and directories to snapshots
  *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
- *   journal.h     writes that survive a kill  inspect.h     lists, single tensors; diff.h
+ *   journal.h     writes that survive a kill  inspect.h     lists, single tensors; diff.h, on scan.h
  *   apply.h       deltas in place             recode.h      fold and rebase; verify.h
- *                                             manifest.h, series.h  a directory of snapshots
+ *   census.h, plot.h, stats.h  analysis       manifest.h, series.h  a directory of snapshots
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -32,6 +32,7 @@
 #include "diff.h"
 #include "help.h"
 #include "series.h"
+#include "stats.h"
 
 #include <sys/resource.h>
 
@@ -190,6 +191,10 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         o->onto = take_long_value(a, word, "onto");
         return o->onto && *o->onto && !is_dash(o->onto) ? CODE_OK : fail_usage("--onto wants the name of a file or directory, or 'none'%s", "");
     }
+    if (is_long(word, "svg")) {
+        o->svg = take_long_value(a, word, "svg");
+        return o->svg && *o->svg ? CODE_OK : fail_usage("--svg wants what the names of the pictures begin with%s", "");
+    }
     if (is_long(word, "file")) {
         o->file = take_long_value(a, word, "file");
         return o->file ? CODE_OK : fail_usage("--file wants the path of a file in the snapshot%s", "");
@@ -243,17 +248,20 @@ static int parse_arguments(struct options *o, struct arguments *a)
 /* Combinations that make no sense, or that would lose something. */
 static int check_options(const struct options *o, const struct arguments *a)
 {
-    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE, recodes = o->verb == VERB_FOLD || o->verb == VERB_REBASE;
+    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE, recodes = o->verb == VERB_FOLD || o->verb == VERB_REBASE,
+        measures = o->verb == VERB_DIFF || o->verb == VERB_STATS;
     if (o->verb == VERB_APPLY && (o->output || o->to_stdout || o->recursive || o->bases->n))
         return fail_usage("-o, -c, -r and --base are not for 'lmc apply'%s", "");
     if (o->trust_base && o->verb != VERB_APPLY)
         return fail_usage("--trust-base is for 'lmc apply'%s", "");
     if (a->word && o->verb < VERB_CAT)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
+    if (o->svg && o->verb != VERB_STATS)
+        return fail_usage("--svg is for 'lmc stats'%s", "");
     if (o->verb == VERB_SERIES)
         return check_series_options(a->argv, a->n_files, o);
-    if (o->verb == VERB_DIFF && (o->output || o->to_stdout || o->recursive))
-        return fail_usage("-o, -c and -r are not for 'lmc diff'%s", "");
+    if (measures && (o->output || o->to_stdout || o->recursive))
+        return fail_usage("-o, -c and -r are not for 'lmc %s'", a->word);
     if ((recodes || o->verb == VERB_VERIFY) && o->recursive)
         return fail_usage("-r is not for 'lmc %s'", a->word);
     if (o->verb == VERB_VERIFY && (o->output || o->to_stdout))
@@ -273,16 +281,16 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o and -c exclude each other%s", "");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO) && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && o->verb != VERB_APPLY && o->bases->n == 0)
+    if ((o->opaque || o->dtype != LMC_AUTO) && !measures && o->verb != VERB_COMPRESS && o->verb != VERB_APPLY && o->bases->n == 0)
         return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
-    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && o->verb != VERB_DIFF && !recodes)
+    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && !measures && !recodes)
         return fail_usage("--max is for compressing%s", "");
     if (o->no_twins && o->verb != VERB_COMPRESS && !recodes)
         return fail_usage("--no-twins is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
-    if (o->json && o->verb != VERB_LIST && o->verb != VERB_DIFF)
-        return fail_usage("--json is for -l and 'lmc diff'%s", "");
+    if (o->json && o->verb != VERB_LIST && !measures)
+        return fail_usage("--json is for -l, 'lmc diff' and 'lmc stats'%s", "");
     if (o->verb == VERB_COMPRESS && o->to_stdout && (a->n_files > 1 || o->recursive))
         return fail_usage("-c compresses one input: two snapshots in a row cannot be read back%s", "");
     if ((o->output || o->to_stdout) && (o->verb == VERB_TEST || o->verb == VERB_LIST))
@@ -359,6 +367,11 @@ static int process_all(const struct options *o, const struct arguments *a)
             return fail_usage("usage: lmc diff FROM TO%s", "");
         return diff_snapshots(a->argv[0], a->argv[1], o);
     }
+    if (o->verb == VERB_STATS) {
+        if (a->n_files == 0)
+            return fail_usage("usage: lmc stats [--svg PREFIX] SNAPSHOT...%s", "");
+        return show_stats(a->argv, (size_t)a->n_files, o);
+    }
     if (o->verb == VERB_FOLD) {
         if (a->n_files == 0 || o->bases->n == 0)
             return fail_usage("usage: lmc fold --base BASE [--base LINK]... DELTA... -o OUT%s", "");
@@ -410,7 +423,7 @@ static void set_defaults(struct options *o, struct arguments *a)
 {
     static const struct { const char *name; enum verb verb; } words[] = {
         {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"apply", VERB_APPLY}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY},
-        {"series", VERB_SERIES}};
+        {"series", VERB_SERIES}, {"stats", VERB_STATS}};
     const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
     memset(o, 0, sizeof *o);
     o->progress = -1;

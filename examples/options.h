@@ -7,7 +7,7 @@
 #include "threads.h"
 
 enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY, VERB_APPLY,
-            VERB_SERIES };
+            VERB_SERIES, VERB_STATS };
 
 /* The arguments of --base, see base.h. */
 struct bases {
@@ -35,6 +35,7 @@ struct options {
     const char *file;         /* --file; NULL */
     struct bases *bases;      /* --base; may be none */
     const char *onto;         /* --onto; NULL */
+    const char *svg;          /* --svg; NULL */
     struct series_options series;
     long n_threads;           /* 0: one for each core */
     int progress;             /* -1: if standard error is a terminal */

@@ -246,7 +246,7 @@ struct archive {
     uint64_t start;      /* of the snapshot in the file */
     struct stat st;
     lmc_reader *reader;
-    lmc_reader *lender;  /* of the base, if that is a snapshot: the links of a chain share their buffers */
+    lmc_reader *lender;  /* or NULL: shares its buffers; of the base, if that is a snapshot */
     uint8_t wanted[LMC_IDENTITY_SIZE]; /* the base, of a delta */
     uint32_t chain_depth;
     uint64_t n_reads, n_bytes;
@@ -331,7 +331,7 @@ static int read_archive_index(struct archive *a, const lmc_base *base)
     memset(&options, 0, sizeof options);
     options.parallel = &a->o->parallel;
     options.base = base;
-    options.lender = base ? a->lender : NULL;
+    options.lender = a->lender;
     status = lmc_open_reader(&a->reader, &source, &options);
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
