@@ -205,6 +205,13 @@ class Case(unittest.TestCase):
         os.unlink(self.path("restored"))
         return os.path.getsize(self.path(name + ".lmc"))
 
+    def max_rss(self, *args, stdin=None):
+        """Peak memory in MB. A small Python starts the command: the peak of whoever forks counts, too."""
+        script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        p = subprocess.run([sys.executable, "-c", script, LMC, *args], cwd=self.dir, stdin=stdin, stdout=subprocess.PIPE, check=True)
+        return int(p.stdout) / 1024
+
 
 # ---- verbs and options ----
 
@@ -2123,13 +2130,6 @@ class Failures(Case):
         p.send_signal(signal.SIGINT)
         p.stdin.close()
         self.assertEqual(p.wait(), 0)
-
-    def max_rss(self, *args, stdin=None):
-        """Peak memory in MB. A small Python starts the command: the peak of whoever forks counts, too."""
-        script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
-                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        p = subprocess.run([sys.executable, "-c", script, LMC, *args], cwd=self.dir, stdin=stdin, stdout=subprocess.PIPE, check=True)
-        return int(p.stdout) / 1024
 
     def check_memory(self, megabytes, bound):
         with open(self.path("big"), "wb") as f:

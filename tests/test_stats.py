@@ -15,7 +15,7 @@ import sys
 import xml.etree.ElementTree
 from collections import Counter
 
-from test_command import DATA, Case, bf16, elements, f32, main, moved, safetensors
+from test_command import DATA, SANITIZED, Case, bf16, elements, f32, main, moved, safetensors
 
 # dtype: width of a coded element, bits of the exponent, bias, whether it is rotated, has a sign, has a -0
 KINDS = {"BF16": (2, 8, 127, 1, 1, 1), "F16": (2, 5, 15, 1, 1, 1), "F32": (4, 8, 127, 1, 1, 1), "C64": (4, 8, 127, 1, 1, 1),
@@ -276,6 +276,16 @@ class Snapshots(StatsCase):
         for name in ("x1-compressibility", "x4-compressibility", "x4-density"):
             Pictures.parse(self, name + ".svg")
 
+    def test_memory(self):
+        """It does not grow with a series, but for the index of each .lmc file and little more."""
+        if SANITIZED:
+            self.skipTest("sanitized build")
+        self.write("x", bf16(100000) * 40)
+        self.lmc("--dtype=BF16", "x")
+        for name in ("x", "x.lmc"):
+            few, many = (self.max_rss("stats", "-T1", "--dtype=BF16", *[name] * n) for n in (2, 20))
+            self.assertLess(many - few, 20, name)
+
     def test_table(self):
         values = [0.0] * 100 + [1.0] * 500 + [-6.0] * 350 + [1e-3] * 50
         self.write("a.safetensors", safetensors([("w", "F32", [10, 100], struct.pack("<1000f", *values)), ("q", "Q4_K", [64], bytes(range(64)))]))
@@ -288,6 +298,8 @@ class Snapshots(StatsCase):
         self.assertRegex(text, r"(?m)^  Q4_K     \[64\] +64 +removed +q$")
         self.assertRegex(text, r"(?m)^  bytes    all 1 +64 +1\.5625 % .*  6\.00   .* a.safetensors$")
         self.assertRegex(text, r"(?m)^           all 2 +4064 .* a.safetensors$")
+        self.write("few.safetensors", safetensors([("w", "F32", [3], struct.pack("<3f", 4, 0, 1))]))
+        self.assertRegex(self.lmc("stats", "few.safetensors").stdout.decode(), r"(?m)^  F32      \[3\] +12  33\.3333 % + zero    0    2 ")
         self.assertNotIn("[10,100]", self.lmc("stats", *"abc", stdin=b"", code=1, says="a: cannot open it").stdout.decode())
         names = ["a.safetensors", "b.safetensors", "c.safetensors"]
         self.assertNotIn("[10,100]", self.lmc("stats", *names).stdout.decode())
@@ -305,7 +317,8 @@ class Pictures(StatsCase):
             self.data.append(moved(self.data[-1], 2, (0.5, 0.002, 0)[k % 3], k))
         for k, data in enumerate(self.data):
             self.write("run/step-%d.safetensors" % k, safetensors([(HOSTILE, "BF16", [2000], data), ("layers.9.w", "F32", [1000], data),
-                                                                   ("layers.10.w", "F32", [1000], data)]))
+                                                                   ("layers.010.w", "F32", [1000], data),
+                                                                   ("layers.11.w", "F32", [1000], data)]))
         self.names = ["run/step-%d.safetensors" % k for k in range(12)]
 
     def parse(self, name):
@@ -350,10 +363,10 @@ class Pictures(StatsCase):
                 self.assertIn(title, self.titles(root))
         root = self.parse("plot-density.svg")
         lines = [t for t in self.texts(root) if "layers" in t]
-        self.assertEqual(lines[1:], ["layers.9.w", "layers.10.w"])
+        self.assertEqual(lines[1:], ["layers.9.w", "layers.010.w", "layers.11.w"])
         self.assertEqual(lines[0], "<script>alert('\"x\"')</script> & ]]> ?[31m ? \u202e ? layers.10.w")
         self.assertEqual([t for t in self.texts(root) if t.startswith("step")], labels[1:])
-        self.assertEqual(len(self.titles(root)), 33)
+        self.assertEqual(len(self.titles(root)), 44)
         for k, s in list(enumerate(snapshots))[1:]:
             for t in s["tensors"]:
                 if t["name"] != HOSTILE:
