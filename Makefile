@@ -34,6 +34,10 @@ build/bench: bench/bench.c bench/measure.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
+build/quantise: bench/quantise.c bench/measure.h tests/t_data.h lmc.h
+	@mkdir -p build
+	$(CC) -std=c99 $(WARNINGS) -Wno-unused-function $(CPPFLAGS) $(CFLAGS) bench/quantise.c -o $@ $(LDFLAGS) -lm
+
 build/delta: bench/delta.c bench/measure.h bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm

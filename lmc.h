@@ -949,6 +949,8 @@ typedef struct lmc__kernels {
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
     void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits);
+    void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -4275,6 +4277,23 @@ static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t 
     for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
 }
 
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* The inverse, of symbols below 256 << low_bits. */
+static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        high[i] = (uint8_t)(symbols[i] >> low_bits);
+        if (low) low[i] = (uint8_t)(symbols[i] & ((1u << low_bits) - 1));
+    }
+}
+
 /* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division is IEEE's, so not under -ffast-math, which
  * has approximations in its place: then the scalar code does it. */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -4295,6 +4314,8 @@ typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes))); \
 typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes))); \
 typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes))); \
 typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes))); \
+typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes))); \
+typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes))); \
 inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second, const lmc__grid *grid) \
 { \
     lmc__i32_##isa p, above; \
@@ -4465,6 +4486,37 @@ attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n
     rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count); \
     *count += (uint32_t)lmc__sum_##isa(counts); \
     return rest + (uint32_t)lmc__sum_##isa(sum); \
+} \
+attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits) \
+{ \
+    size_t i; \
+    for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) { \
+        lmc__u8_##isa h, l; \
+        lmc__w16_##isa s; \
+        memcpy(&h, high + i, sizeof h); \
+        s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits; \
+        if (low) { \
+            memcpy(&l, low + i, sizeof l); \
+            s |= __builtin_convertvector(l, lmc__w16_##isa); \
+        } \
+        memcpy(symbols + i, &s, sizeof s); \
+    } \
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits); \
+} \
+attribute static void lmc__cut_symbols_##isa(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits) \
+{ \
+    size_t i; \
+    for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) { \
+        lmc__w16_##isa s; \
+        lmc__u8_##isa part; \
+        memcpy(&s, symbols + i, sizeof s); \
+        part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa); \
+        memcpy(high + i, &part, sizeof part); \
+        if (!low) continue; \
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa); \
+        memcpy(low + i, &part, sizeof part); \
+    } \
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits); \
 }
 #if LMC__NEON
 LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
@@ -4503,10 +4555,11 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 
 #define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
-    lmc__sum_magnitudes_scalar, lmc__look_up_scalar
+    lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar
 #if LMC__VECTORS
 #define LMC__GRIDS(isa, look_up) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
-    LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up
+    LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up, \
+    lmc__join_symbols_##isa, lmc__cut_symbols_##isa
 #else
 #define LMC__GRIDS(isa, look_up) LMC__SCALAR_GRIDS
 #endif
@@ -6026,42 +6079,52 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     return wide;
 }
 
-/* The symbols of n elements from number first of the tensor, at most a strip, and what they are restored to: dst. src (and second) are
- * elements as they come; dst may be one of them. Exceptions have EXCEPTION, and are as they were. Returns their number. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
-                                  const uint8_t *second, uint64_t first, size_t n)
+/* The scales of elements from number first of a tensor on: how many of n have that of the first. */
+LMC__INLINE size_t lmc__get_group(const lmc_quantizer *q, uint64_t first, size_t n, uint32_t *scale)
 {
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP], restored[4 * LMC__QUANTISED_STRIP];
+    const uint64_t group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are restored to, high and low their codes, or those of zero
+ * for exceptions, which stay as they are. src (and second) are elements as they come; dst may be one of them. low may be NULL where there are no low
+ * bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high, uint8_t *low, uint16_t *symbols, uint8_t *dst,
+                                  const uint8_t *src, const uint8_t *second, uint64_t first, size_t n)
+{
+    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP];
     uint16_t kept[LMC__QUANTISED_STRIP];
     const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s = q->is_predicted ? lmc__widen(wide_second, second, n, q->width) : NULL;
-    const uint16_t *valid = symbols;
+    uint16_t *valid = symbols;
     size_t exceptions = 0, i, part;
+    uint8_t *restored = dst;
+    uint32_t scale;
     if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
     else for (i = 0; i < n; i += part) {
-        const uint64_t group = (first + i) / q->group_size;
-        part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - first - i);
-        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
     }
     if (exceptions) {
-        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
         valid = kept;
+        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
+        if (q->width == 4) memcpy(wide, src, 4 * n); /* dst may be src */
     }
     if (q->table_size) { /* the nearest that the table has */
-        for (i = 0; i < n; i++) kept[i] = q->table[q->codes[valid[i]]];
-        if (exceptions) for (i = 0; i < n; i++) symbols[i] = symbols[i] == LMC__EXCEPTION ? symbols[i] : kept[i];
-        else memcpy(symbols, kept, n * sizeof kept[0]);
+        for (i = 0; i < n; i++) high[i] = q->codes[valid[i]];
+        k->look_up(kept, high, n, q->table);
         valid = kept;
-    }
+    } else k->cut_symbols(high, low, valid, n, q->low_bits);
+    if (q->width == 2) restored = q->is_predicted ? wide_second : wide;
+    if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;
     if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
     else for (i = 0; i < n; i += part) {
-        const uint64_t group = (first + i) / q->group_size;
-        part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - first - i);
-        k->restore_rows(restored + 4 * i, valid + i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
     }
     for (i = 0; i < n && exceptions; i++)
-        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    if (q->width == 4) memcpy(dst, restored, 4 * n);
-    else for (i = 0; i < n; i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
+        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, wide + 4 * i, 4);
+    if (q->width == 2) for (i = 0; i < n; i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
         const uint32_t v = lmc__load32(restored + 4 * i);
         lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
@@ -6108,34 +6171,29 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     uint8_t *positions, *values;
     size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0, table_bytes = 2 * (size_t)q->table_size;
     uint16_t symbols[LMC__QUANTISED_STRIP];
-    int fits = high && spare && work && (low || !q->low_bits);
+    int fits = 1;
+    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * width - 1);
     crcs->content = 0;
     crcs->base = q->is_predicted ? e->k->crc32c(0, second, n * width) : 0;
     /* Positions are made where they will stand, values behind the most of them that fit. */
-    fits = fits && (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
+    fits = (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
     positions = e->out + LMC__QUANTISED_HEADER + table_bytes;
     max_exceptions = fits ? (size_t)(e->end - positions) / (4 + width) : 0;
     values = positions + 4 * max_exceptions;
     for (i = 0; i < n; i += part) {
         size_t exceptions;
         part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-        exceptions = lmc__quantize_strip(e->k, q, symbols, content + i * width, src + i * width, second ? second + i * width : NULL, first + i, part);
+        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols, content + i * width, src + i * width,
+                                         second ? second + i * width : NULL, first + i, part);
         crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
         for (j = 0; j < part && exceptions; j++) {
             if (symbols[j] != LMC__EXCEPTION) continue;
-            symbols[j] = 0;
             if (n_exceptions == max_exceptions) fits = 0;
             if (!fits) continue;
             lmc__store32(positions + 4 * n_exceptions, (uint32_t)(i + j));
             memcpy(values + width * n_exceptions++, content + (i + j) * width, width);
-        }
-        if (!fits) continue; /* all of content is wanted nevertheless */
-        if (q->table_size) for (j = 0; j < part; j++) high[i + j] = q->codes[symbols[j]];
-        else {
-            for (j = 0; j < part; j++) high[i + j] = (uint8_t)(symbols[j] >> q->low_bits);
-            for (j = 0; j < part && low; j++) low[i + j] = (uint8_t)(symbols[j] & ((1u << q->low_bits) - 1));
         }
     }
     if (!fits) return 0;
@@ -6600,6 +6658,21 @@ static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *
     return LMC_OK;
 }
 
+/* 1 if one of n bytes is more than most. */
+static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
+{
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones; /* to 7 bits: a carry into the eighth if they are more */
+    uint64_t more = 0;
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
+        more |= most < 128 ? carry | v : carry & v;
+    }
+    more &= 0x80 * ones;
+    for (; i < n; i++) more |= p[i] > most;
+    return more != 0;
+}
+
 /* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
@@ -6624,11 +6697,7 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
     if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (q.table_size && q.table_size < 255) {
-        unsigned largest = high.list ? 0 : high.value;
-        for (i = 0; i < n && high.list; i++) largest = high.list[i] > largest ? high.list[i] : largest;
-        LMC__CHECK(largest <= q.table_size, LMC_ERR_CORRUPT);
-    }
+    if (q.table_size) LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size) : high.value <= q.table_size, LMC_ERR_CORRUPT);
     if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     *crc = 0;
     group_end = q.first_group;
@@ -6636,10 +6705,7 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
         uint8_t *const out = dst + i * width, *const restored = width == 4 ? out : wide;
         const uint8_t *const codes = lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
         if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
-        else if (q.low_bits) {
-            const uint8_t *const low_codes = lmc__codes_at(&low, i, part, low_room);
-            for (j = 0; j < part; j++) symbols[j] = (uint16_t)((unsigned)codes[j] << q.low_bits | low_codes[j]);
-        } else for (j = 0; j < part; j++) symbols[j] = codes[j];
+        else d->k->join_symbols(symbols, codes, q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part, q.low_bits);
         if (base) d->k->restore_updates(restored, symbols, lmc__widen(wide, base + i * width, part, width), part, &q.grid);
         else for (j = 0; j < part; j += step) {
             if (i + j == group_end) {
@@ -7741,13 +7807,14 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
     uint8_t *const p = (uint8_t *)data;
     const uint8_t *const s = (const uint8_t *)second;
     uint16_t symbols[LMC__QUANTISED_STRIP];
+    uint8_t high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
     size_t i, part;
     if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width || size > q->n * q->width - offset) return LMC_ERR_ARGUMENT;
     if (q->info.is_lossless) return LMC_OK;
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < size; i += part) {
         part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
-        (void)lmc__quantize_strip(k, q, symbols, p + i, p + i, s ? s + i : NULL, (offset + i) / q->width, part / q->width);
+        (void)lmc__quantize_strip(k, q, high, q->low_bits ? low : NULL, symbols, p + i, p + i, s ? s + i : NULL, (offset + i) / q->width, part / q->width);
     }
     return LMC_OK;
 }

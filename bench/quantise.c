@@ -1,0 +1,195 @@
+/* In-process benchmark of quantisers: fitting, coding and restoring a pair of optimizer moments, on one core.
+ *
+ *   quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]
+ *
+ * The moments (of N elements, default 2^25: 128 MiB each) are synthetic, as AdamW would have them: gradients of N(0, 1) times a scale for each
+ * row of 4096, and the averages of the last ones. Buffers are mapped page-aligned and pre-faulted; in each repetition memcpy of one
+ * tensor and everything measured take turns; medians of the thread's CPU time, in GB (10^9 bytes) of F32 per second. "quantise" is
+ * lmc_fit_quantizer and lmc_encode_tensor together. What was coded is decoded and compared with lmc_quantize of the source.
+ * Markdown to stdout, JSON to FILE. */
+#define _GNU_SOURCE
+#define BENCH "quantise"
+#include "measure.h"
+
+#include <math.h>
+
+enum { ROW = 4096 };
+
+static size_t n = (size_t)1 << 25, size;
+static float *moments[2];                 /* second, first */
+static uint8_t *coded[2], *restored[2], *copy, *ws;
+static size_t coded_size[2], cap, ws_size;
+static lmc_quantizer *fitted[2];
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t random_state = 1;
+static float normal(void) /* the sum of four uniform numbers is near enough */
+{
+    float sum = 0;
+    unsigned i;
+    for (i = 0; i < 4; i++) {
+        random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+        sum += (float)(random_state >> 40) / 16777216.0f - 0.5f;
+    }
+    return sum * 1.7320508f;
+}
+
+static void make_moments(void)
+{
+    size_t i;
+    unsigned t;
+    float scale = 1;
+    for (i = 0; i < n; i++) {
+        float m = 0, v = 0;
+        if (i % ROW == 0) scale = expf(normal() - 12);
+        for (t = 0; t < 8; t++) {
+            const float g = scale * normal();
+            m = 0.9f * m + 0.1f * g;
+            v = 0.95f * v + 0.05f * g * g;
+        }
+        moments[0][i] = v;
+        moments[1][i] = m;
+    }
+}
+
+static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    memcpy(dst, (const uint8_t *)user + offset, bytes);
+    return LMC_OK;
+}
+
+static void fit(int which, unsigned bits, double bound)
+{
+    lmc_quantizer_options options;
+    lmc_elements elements;
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_F32;
+    options.role = which ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
+    options.bits = bits;
+    options.measure = LMC_MEASURE_UPDATE;
+    options.bound = bound;
+    options.group = ROW;
+    elements.read = read_elements;
+    elements.size = size;
+    if (which) {
+        options.second = fitted[0];
+        options.second_elements = elements;
+        options.second_elements.user = moments[0];
+    }
+    elements.user = moments[which];
+    if (lmc_fit_quantizer(&fitted[which], &elements, &options) != LMC_OK) fail("cannot fit", "");
+}
+
+static lmc_tensor_options tensor_options(int which)
+{
+    lmc_tensor_options options;
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_F32;
+    options.quantizer = fitted[which];
+    if (which) {
+        options.prediction = restored[0];
+        options.prediction_size = size;
+    }
+    return options;
+}
+
+static void check(enum lmc_status status)
+{
+    if (status != LMC_OK) fail("LMC: ", lmc_status_text(status));
+}
+
+static void measure(unsigned bits, double bound)
+{
+    static double copies[MAX_REPS], fits[2][MAX_REPS], codes[2][MAX_REPS], restores[2][MAX_REPS], wholes[MAX_REPS];
+    const double gb = (double)size / 1e9;
+    double copied;
+    char name[32];
+    int rep, w;
+    for (rep = 0; rep < n_reps; rep++) {
+        double start = cpu_seconds();
+        memcpy(copy, moments[0], size);
+        copies[rep] = cpu_seconds() - start;
+        for (w = 0; w < 2; w++) {
+            lmc_tensor_options options;
+            lmc_free_quantizer(fitted[w]);
+            start = cpu_seconds();
+            fit(w, bits, bound);
+            fits[w][rep] = cpu_seconds() - start;
+            options = tensor_options(w);
+            start = cpu_seconds();
+            check(lmc_encode_tensor(coded[w], cap, &coded_size[w], moments[w], size, &options, ws, ws_size));
+            codes[w][rep] = cpu_seconds() - start;
+            options.quantizer = NULL;
+            options.log2_block = 18;
+            start = cpu_seconds();
+            check(lmc_decode_tensor(restored[w], 0, size, coded[w], coded_size[w], size, &options, ws, ws_size));
+            restores[w][rep] = cpu_seconds() - start;
+            if (rep) continue;
+            memcpy(copy, moments[w], size);
+            check(lmc_quantize(fitted[w], copy, 0, size, w ? restored[0] : NULL));
+            if (memcmp(copy, restored[w], size) != 0) fail("decoded wrong", "");
+        }
+    }
+    copied = median(copies);
+    if (bits) snprintf(name, sizeof name, "%u bits", bits);
+    else snprintf(name, sizeof name, "update %g", bound);
+    for (w = 0; w < 2; w++) {
+        const char *what = w ? "first" : "second";
+        double fitting, whole, restoring;
+        for (rep = 0; rep < n_reps; rep++) wholes[rep] = fits[w][rep] + codes[w][rep];
+        fitting = median(fits[w]);
+        whole = median(wholes);
+        restoring = median(restores[w]);
+        printf("| %s | %s | %s | %.3f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", lmc_tier_name(lmc_get_tier()), what, name,
+               8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole, copied / whole, gb / restoring, copied / restoring);
+        if (json)
+            fprintf(json, "%s{\"tier\": \"%s\", \"moment\": \"%s\", \"mode\": \"%s\", \"bits\": %.4f, \"fit_ms\": %.1f, \"quantise\": %.3f, "
+                          "\"quantise_x\": %.4f, \"restore\": %.3f, \"restore_x\": %.4f}",
+                    json_row(), lmc_tier_name(lmc_get_tier()), what, name, 8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole,
+                    copied / whole, gb / restoring, copied / restoring);
+    }
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    lmc_tensor_options options;
+    int i, tier;
+    for (i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--elements") == 0) n = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--reps") == 0) n_reps = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--tier") == 0) only_tier = argv[i + 1];
+        else if (strcmp(argv[i], "--json") == 0) { if ((json = fopen(argv[i + 1], "w")) == NULL) fail("cannot write ", argv[i + 1]); }
+        else fail("unknown option ", argv[i]);
+    }
+    if (i < argc || n_reps < 1 || n_reps > MAX_REPS || n < 65536) fail("usage: quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]", "");
+    size = 4 * n;
+    for (i = 0; i < 2; i++) {
+        moments[i] = (float *)(void *)allocate(size);
+        restored[i] = allocate(size);
+        coded[i] = allocate(cap = size + size / 1024 + 4096);
+    }
+    copy = allocate(size);
+    make_moments();
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_F32;
+    options.log2_block = 18;
+    ws = allocate(ws_size = lmc_tensor_workspace_size(&options));
+    if (json) fputc('[', json);
+    printf("| tier | moment | mode | bits | fit, ms | quantise GB/s | x memcpy | restore GB/s | x memcpy |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (tier = LMC_TIER_COUNT - 1; tier >= 0; tier--) {
+        if (!wanted_tier(tier)) continue;
+        lmc_limit_tier((enum lmc_tier)tier);
+        measure(8, 0);
+        measure(4, 0);
+        measure(0, 0.007);
+    }
+    if (json) fputs("\n]\n", json);
+    return json && fclose(json) != 0;
+}
