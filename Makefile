@@ -36,7 +36,7 @@ build/bench: bench/bench.c bench/measure.h tests/t_data.h lmc.h
 
 build/quantise: bench/quantise.c bench/measure.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) -Wno-unused-function $(CPPFLAGS) $(CFLAGS) bench/quantise.c -o $@ $(LDFLAGS) -lm
+	$(CC) -std=c99 $(WARNINGS) -Wno-unused-function -Wno-unused-variable $(CPPFLAGS) $(CFLAGS) bench/quantise.c -o $@ $(LDFLAGS) -lm
 
 build/delta: bench/delta.c bench/measure.h bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build

@@ -951,6 +951,7 @@ typedef struct lmc__kernels {
     void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
@@ -4294,6 +4295,9 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
     }
 }
 
+/* memcpy of what will not be looked at soon: past the caches */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
+
 /* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division is IEEE's, so not under -ffast-math, which
  * has approximations in its place: then the scalar code does it. */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -4525,6 +4529,17 @@ LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
 LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
 LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
 
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1)); /* whole lines only: parts of one would wait for it to be read */
+    memcpy(dst, src, i);
+    for (; i + LMC__LINE <= size; i += LMC__LINE) {
+        _mm256_stream_si256((__m256i *)(void *)(dst + i), _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32), _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+    }
+    memcpy(dst + i, src + i, size - i);
+}
+
 LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
 {
     __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
@@ -4555,13 +4570,13 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 
 #define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
-    lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar
+    lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
+#define LMC__GRIDS(isa, look_up, stream) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
     LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up, \
-    lmc__join_symbols_##isa, lmc__cut_symbols_##isa
+    lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
 #else
-#define LMC__GRIDS(isa, look_up) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
 static const lmc__kernels lmc__kernels_scalar = {
@@ -4579,7 +4594,7 @@ static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions 
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
     lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon,
-    LMC__GRIDS(neon, lmc__look_up_scalar)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
@@ -4587,7 +4602,7 @@ static const lmc__kernels lmc__kernels_neon_only = {
     lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
     lmc__fold_neon, lmc__unfold_neon,
     lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only,
-    LMC__GRIDS(neon, lmc__look_up_scalar)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 #endif
 #if LMC__SIMDE
@@ -4610,7 +4625,7 @@ static const lmc__kernels lmc__kernels_avx2 = {
     lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
     lmc__fold_avx2, lmc__unfold_avx2,
     lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2,
-    LMC__GRIDS(avx2, lmc__look_up_scalar)
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
 };
 static const lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
@@ -4618,7 +4633,7 @@ static const lmc__kernels lmc__kernels_avx512 = {
     lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
     lmc__fold_avx512, lmc__unfold_avx512,
     lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512,
-    LMC__GRIDS(avx512, lmc__look_up_avx512)
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
 };
 #endif
 
@@ -6111,7 +6126,8 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q,
         if (q->width == 4) memcpy(wide, src, 4 * n); /* dst may be src */
     }
     if (q->table_size) { /* the nearest that the table has */
-        for (i = 0; i < n; i++) high[i] = q->codes[valid[i]];
+        const uint8_t *const codes = q->codes;
+        for (i = 0; i < n; i++) high[i] = codes[valid[i]];
         k->look_up(kept, high, n, q->table);
         valid = kept;
     } else k->cut_symbols(high, low, valid, n, q->low_bits);
@@ -6691,7 +6707,7 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
     uint16_t symbols[LMC__QUANTISED_STRIP];
     lmc__quantised q;
     lmc__side high, low;
-    size_t i, j, part, step, group = 0, group_end, exception = 0;
+    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
     if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
@@ -6702,7 +6718,8 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
     *crc = 0;
     group_end = q.first_group;
     for (i = 0; i < n; i += part) {
-        uint8_t *const out = dst + i * width, *const restored = width == 4 ? out : wide;
+        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come from there */
+        uint8_t *const out = dst + i * width, *const restored = width == 4 && !d->ahead.data ? out : wide;
         const uint8_t *const codes = lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
         if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
         else d->k->join_symbols(symbols, codes, q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part, q.low_bits);
@@ -6715,11 +6732,15 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
             step = lmc__min(part - j, group_end - i - j);
             d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group), &q.grid);
         }
-        if (width == 2) for (j = 0; j < part; j++) lmc__store16(out + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
-        for (; exception < q.n_exceptions && lmc__load32(q.positions + 4 * exception) < i + part; exception++)
-            memcpy(dst + width * (size_t)lmc__load32(q.positions + 4 * exception), q.values + width * exception, width);
-        *crc = d->k->crc32c(*crc, out, part * width);
+        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
+        if (width == 2) for (j = 0; j < part; j++) lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        for (; exception < q.n_exceptions && (place = lmc__load32(q.positions + 4 * exception)) < i + part; exception++)
+            memcpy(restored + width * (place - i), q.values + width * exception, width);
+        *crc = d->k->crc32c(*crc, restored, part * width);
+        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        else if (restored != out) memcpy(out, restored, part * width);
     }
+    if (d->ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
