@@ -4,6 +4,7 @@
  * ABOUT
  *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about 2/3, fp32 to about 5/6
  *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be read without the rest.
+ *   Only where a caller asks for it, moments of optimizers (and other tensors) are quantised: to a fourth or an eighth, with a known error (2.5).
  *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2") refer to it.
  *
  * SYNOPSIS
