@@ -62,8 +62,8 @@ def compare_module(entry):
             return "file %r" % got.path
         if got.identity and got.identity.hex() != file["identity"]:
             return "identity of file %r" % got.path
-        if [(t.name, t.dtype, list(t.shape), t.offset, t.size, t.identity.hex()) for t in got.tensors] != [
-                (raw(t, "name"), t["dtype"].encode(), t["shape"], t["offset"], t["size"], t["identity"]) for t in file["tensors"]]:
+        if [(t.name, t.dtype, list(t.shape), t.offset, t.size, t.identity.hex(), list(t.loss)) for t in got.tensors] != [
+                (raw(t, "name"), t["dtype"].encode(), t["shape"], t["offset"], t["size"], t["identity"], t["loss"]) for t in file["tensors"]]:
             return "tensors of file %r" % got.path
     if "output" in entry and snapshot.files[0].data != read(os.path.join(VECTORS, entry["output"])):
         return "output"

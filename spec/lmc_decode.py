@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reference decoder of LMC files, format 0.2, in plain Python 3.8+; laid out in the order of lmc-format.md.
+"""Reference decoder of LMC files, format 0.3, in plain Python 3.8+; laid out in the order of lmc-format.md.
 
 Usage: lmc_decode.py [--base BASE]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
        lmc_decode.py [--base BASE]... --list FILE.lmc   check everything, print files and tensors as JSON
@@ -162,7 +162,7 @@ KNOWN_INCOMPATIBLE = 0
 def read_file_header(source, snapshot):
     require(source.read_up_to(8) == MAGIC, "no LMC file", "NOT_LMC")
     version = source.read(2)
-    require(version == b"\0\2", "format %d.%d; this decoder knows 0.2" % tuple(version), "VERSION")
+    require(version == b"\0\3", "format %d.%d; this decoder knows 0.3" % tuple(version), "VERSION")
     header = MAGIC + version + source.read(HEADER_SIZE - 10)
     size, flags, incompatible, _compatible, base, depth, reserved, crc = struct.unpack("<HIQQ32sIQI", header[10:])
     require(crc == crc32c(header[:76]), "file header", "CHECKSUM")
@@ -205,6 +205,8 @@ HAS_MODE, HAS_MTIME = 1, 2
 MAX_PATH_SIZE = MAX_NAME_SIZE = 65535
 MAX_TENSORS = 1 << 28
 MAX_DTYPE_SIZE = MAX_RANK = 32
+MEASURES = ("none", "update", "relative", "nmse")
+MAX_MEASURE = len(MEASURES) - 1
 DTYPE_BITS = {name.encode(): bits for bits, names in (
     (8, "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"), (4, "F4"), (6, "F6_E2M3 F6_E3M2"),
     (16, "I16 U16 F16 BF16"), (32, "I32 U32 F32"), (64, "C64 F64 I64 U64")) for name in names.split()}
@@ -220,8 +222,10 @@ class File:
 
 
 class Tensor:
-    def __init__(self, name, dtype, shape, offset, size):
-        self.name, self.dtype, self.shape, self.offset, self.size = name, dtype, shape, offset, size
+    """loss: Generation, Measure and Error."""
+
+    def __init__(self, name, dtype, shape, offset, size, loss=(0, 0, 0)):
+        self.name, self.dtype, self.shape, self.offset, self.size, self.loss = name, dtype, shape, offset, size, loss
         self.leaves, self.identity = LeafCrcs(), None
 
 
@@ -271,13 +275,14 @@ def check_path(path, snapshot):
 
 
 def read_tensor_entry(body):
-    offset, size, name_size, dtype_size, rank, reserved = body.fields("QQIBBH")
-    require(reserved == 0, "reserved field of a tensor", "UNSUPPORTED")
+    offset, size, name_size, dtype_size, rank, generation, measure = body.fields("QQIBBBB")
+    require(measure <= MAX_MEASURE and (measure > 0) == (generation > 0), "Generation or Measure of a tensor")
     require(name_size <= MAX_NAME_SIZE and 1 <= dtype_size <= MAX_DTYPE_SIZE and rank <= MAX_RANK, "size of name, dtype or shape")
     shape = body.fields("%dQ" % rank)
     name, dtype = body.string(name_size), body.string(dtype_size)
+    error, = body.fields("I") if generation else (0,)
     require(is_size_right(dtype, shape, size), "size of a tensor is not what dtype and shape say")
-    return Tensor(name, dtype, shape, offset, size)
+    return Tensor(name, dtype, shape, offset, size, (generation, measure, error))
 
 
 def is_size_right(dtype, shape, size):
@@ -419,7 +424,7 @@ BLOCK_HEADER_SIZE = 24
 SYNC = 0xB1
 MAX_ELEMENTS = 1 << 20
 XOR, SUBTRACT = 0, 1
-STORED, PLANES = 0, 1
+STORED, PLANES, QUANTISED = 0, 1, 2
 MAX_JOINT = 2
 
 
@@ -431,11 +436,14 @@ def read_block(source, run, number, size, run_prediction, predicted):
     require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header", "CHECKSUM")
     width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
     n_classes, sparse, natural = (grouping & 7) + 1, grouping >> 3 & 1, grouping >> 4 & 7
-    require(joint <= MAX_JOINT and layout in (STORED, PLANES), "Coding %#x of a block" % coding, "UNSUPPORTED")
+    require(joint <= MAX_JOINT and layout <= QUANTISED, "Coding %#x of a block" % coding, "UNSUPPORTED")
     require(prediction <= 1 and grouping >> 7 == 0, "Prediction or Grouping of a block", "UNSUPPORTED")
     require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements")
     if layout == STORED:
         require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block")
+    elif layout == QUANTISED:
+        require(payload_size < size, "Payload_Size")
+        require(width in (2, 4) and residual == joint == grouping == 0, "manner of a quantised block")
     else:
         require(payload_size < size, "Payload_Size")
         require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes")
@@ -448,8 +456,11 @@ def read_block(source, run, number, size, run_prediction, predicted):
     else:
         require(base_crc == crc32c(base), "prediction of a block", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
     data = source.read(payload_size)
-    if layout == PLANES:
-        payload = Cursor(data, "payload")
+    payload = Cursor(data, "payload")
+    if layout == QUANTISED:
+        data = read_quantised(payload, n, width, base if prediction else None)
+        payload.finish()
+    elif layout == PLANES:
         if grouping:
             planes = read_classes(payload, n, width, n_classes, sparse, natural, base if prediction else bytes(size))
         elif joint:
@@ -531,6 +542,105 @@ def read_rest(source, n, joint):
     values += [sum(packed[c * row + i] >> 8 - joint << c * joint for c in range(rows - 1)) for i in range(row)]
     require(not any(values[n:]), "values of Rest beyond the elements")
     return values[:n]
+
+
+# ---- 7.6 Quantised elements ----
+
+LOG, SIGNED, TABLE = 1, 2, 4                   # Method
+MAX_LOW_BITS = 8
+MAX_TABLE_SIZE = 255
+MAX_QUANTUM = 65535
+MAX_STEP = 1 << 24
+MAX_BIAS = 1 << 30
+MAX_FLOOR = 0x7F800000
+MAX_GROUP_SIZE = (1 << 31) - 1
+MIN_SCALE, MAX_SCALE, MAX_LOG = 0x00800000, 0x77000000, 0x7F7F0000             # bits of F32: 2^-126, 2^111, the largest BF16
+
+
+def read_quantised(source, n, width, base):
+    """The bytes of the elements; base: those of the prediction, or None."""
+    method, low_bits, table_size, least, step, bias, floor, group_size, first_group, n_exceptions = source.fields("BBHiIiIIII")
+    require(method <= (LOG | SIGNED | TABLE) and (method & LOG or not method & SIGNED), "Method")
+    require(low_bits <= (0 if method & TABLE else MAX_LOW_BITS), "Low_Bits")
+    require(1 <= table_size <= MAX_TABLE_SIZE if method & TABLE else table_size == 0, "Table_Size")
+    require(-MAX_QUANTUM <= least <= 0, "Min")
+    require(1 <= step <= MAX_STEP if method & LOG else step == 0, "Step")
+    if base is None:
+        require(bias == floor == 0, "Bias or Floor without prediction")
+        require(1 <= first_group <= group_size <= MAX_GROUP_SIZE, "Group_Size or First_Group")
+    else:
+        require(not method & LOG, "Log with prediction")
+        require(-MAX_BIAS <= bias <= MAX_BIAS and floor <= MAX_FLOOR, "Bias or Floor")
+        require(group_size == first_group == 0, "groups with prediction")
+    require(n_exceptions <= n, "N_Exceptions")
+    table = (0,) + source.fields("%dH" % table_size)
+    require(all(a < b for a, b in zip(table, table[1:])), "Table does not ascend")
+    positions = source.fields("%dI" % n_exceptions)
+    require(all(a < b for a, b in zip((-1,) + positions, positions + (n,))), "Positions of exceptions")
+    values = integers(source.take(n_exceptions * width), width)
+    if base is None:
+        scales = read_scales(source, n, group_size, first_group, method & LOG)
+    else:
+        scales = predict_scales(integers(base, width), width, bias, floor)
+    symbols = read_symbols(source, n, low_bits, method & TABLE and table)
+    elements = [dequantise(symbol, scale, method, least, step) for symbol, scale in zip(symbols, scales)]
+    if width == 2:
+        elements = [bf16_of_f32(element) for element in elements]
+    for position, value in zip(positions, values):
+        elements[position] = value
+    return struct.pack("<%d%s" % (n, "H" if width == 2 else "I"), *elements)
+
+
+def read_scales(source, n, group_size, first_group, is_log):
+    """The bits of each element's G."""
+    n_groups = 1 + max(n - first_group + group_size - 1, 0) // group_size
+    scales = [low << 16 | high << 24 for low, high in zip(read_plane(source, n_groups), read_plane(source, n_groups))]
+    require(MIN_SCALE <= min(scales) and max(scales) <= (MAX_LOG if is_log else MAX_SCALE), "scale of a group")
+    return [scales[(i - first_group) // group_size + 1 if i >= first_group else 0] for i in range(n)]
+
+
+def predict_scales(predictions, width, bias, floor):
+    scales = []
+    for p in predictions:
+        p = (p << 16 if width == 2 else p) & 0x7FFFFFFF
+        scales.append(clamp((max(p, floor) >> 1) + bias, MIN_SCALE, MAX_SCALE) & 0xFFFF0000)
+    return scales
+
+
+def clamp(v, a, b):
+    return min(max(v, a), b)
+
+
+def read_symbols(source, n, low_bits, table):
+    """table: with a leading 0, or false."""
+    low = read_plane(source, n) if low_bits else bytes(n)
+    high = read_plane(source, n)
+    if table:
+        require(max(high) < len(table), "index beyond the Table")
+        return [table[index] for index in high]
+    return [h << low_bits | l for h, l in zip(high, low)]
+
+
+def dequantise(symbol, scale, method, least, step):
+    """The bits of an F32."""
+    if symbol == 0:
+        return 0
+    t, sign = symbol - 1, 0
+    if method & SIGNED:
+        t, sign = t >> 1, t & 1
+    q = least + t
+    if method & LOG:
+        return sign << 31 | clamp(scale + q * step, MIN_SCALE, MAX_LOG)
+    return multiply(q, scale)
+
+
+def multiply(q, scale):
+    """The bits of q * G, which has at most 24 significant bits."""
+    product = abs(q) * (scale >> 16 & 0x7F | 0x80)
+    if product == 0:
+        return 0
+    top = product.bit_length() - 1             # 7 if q is 1
+    return (q < 0) << 31 | (scale >> 23) + top - 7 << 23 | product << 23 - top & 0x7FFFFF
 
 
 # ---- 8. Lists of bytes ----
@@ -953,7 +1063,8 @@ def describe(snapshot):
         {"path": text(f.path), "kind": "directory" if f.kind == DIRECTORY else "regular", "size": f.size, "crc32c": "%08x" % f.crc,
          "mode": f.mode, "mtime_ns": f.mtime, "identity": f.identity.hex() if f.identity else None,
          "tensors": [{"name": text(t.name), "dtype": text(t.dtype), "shape": t.shape, "offset": t.offset, "size": t.size,
-                      "identity": t.identity.hex()} for t in f.tensors]} for f in snapshot.files]}, indent=1)
+                      "identity": t.identity.hex(), "generation": t.loss[0], "measure": MEASURES[t.loss[1]], "error": t.loss[2] / 2**32}
+                     for t in f.tensors]} for f in snapshot.files]}, indent=1)
 
 
 def main(arguments):

@@ -204,6 +204,7 @@ def fitted(plane, masks=None):
     if len(set(plane)) == 1:
         return constant(plane)
     heap = [(plane.count(s), s, {s: 0}) for s in sorted(set(plane))]
+    heapq.heapify(heap)
     while len(heap) > 1:
         a, b = heapq.heappop(heap), heapq.heappop(heap)
         heapq.heappush(heap, (a[0] + b[0], min(a[1], b[1]), {s: length + 1 for s, length in merged(a[2], b[2]).items()}))
@@ -277,6 +278,78 @@ def plane_block(plane, coder, width=1, at=0, residual=0):
     return planes([plane if p == at else bytes([17 * p]) * len(plane) for p in range(width)], {at: coder}, residual)
 
 
+METHOD_LOG, METHOD_SIGNED, METHOD_TABLE = 1, 2, 4
+
+
+def quantised(symbols, width, method=0, low_bits=0, least=0, step=0, bias=0, floor=0, table=(), scales=(), group_size=None, first_group=None,
+              exceptions=None, base=None, coders=None, low=None, high=None):
+    """Section 7.6: a block of these symbols. scales: the number g of each group, until they end. exceptions: values by position. coders: of "low",
+    "high", "scales low" and "scales high". low, high: lists instead of those that the symbols say. Ranges are not checked: those of invalid
+    vectors are out of them, and the data is what a decoder would find that did not look closely."""
+    n, coders, exceptions = len(symbols), coders or {}, exceptions or {}
+    group_size = (0 if base else n) if group_size is None else group_size
+    first_group = group_size if first_group is None else first_group
+    payload = [("Method", bytes([method])), ("Low_Bits", bytes([low_bits])), ("Table_Size", struct.pack("<H", len(table))),
+               ("Min", struct.pack("<i", least)), ("Step", struct.pack("<I", step)), ("Bias", struct.pack("<i", bias)),
+               ("Floor", struct.pack("<I", floor)), ("Group_Size", struct.pack("<I", group_size)), ("First_Group", struct.pack("<I", first_group)),
+               ("N_Exceptions", struct.pack("<I", len(exceptions))), ("Table", struct.pack("<%dH" % len(table), *table)),
+               ("Positions", b"".join(struct.pack("<I", i) for i in exceptions)),
+               ("Values", b"".join(value.to_bytes(width, "little") for value in exceptions.values()))]
+    payload = [(name, data) for name, data in payload if data]
+    lists = []
+    if base is None:
+        group_of, count, left = [], 0, first_group
+        for _ in range(n):
+            if left == 0:
+                count, left = count + 1, group_size
+            group_of.append(count)
+            left -= 1
+        numbers = [scales[i % len(scales)] for i in range(count + 1)]
+        scale_of = [numbers[i] << 16 for i in group_of]
+        lists = [("scales low", bytes(g & 255 for g in numbers)), ("scales high", bytes(g >> 8 for g in numbers))]
+    else:
+        magnitudes = [(p << 32 - 8 * width) % (1 << 31) for p in split(base, width)]
+        scale_of = [sorted([0x800000, (max(p, floor) >> 1) + bias, 0x77000000])[1] >> 16 << 16 for p in magnitudes]
+    if low_bits:
+        lists.append(("low", low or bytes(s & min((1 << low_bits) - 1, 255) for s in symbols)))
+    lists.append(("high", high or bytes([0, *table].index(s) if table else s >> low_bits for s in symbols)))
+    for name, plane in lists:
+        parts = coders.get(name, fitted)(plane)
+        payload += [("%s: %s" % (name, parts[0][0]), parts[0][1])] + parts[1:]
+    data = b"".join(element_of(s, g, method, least, step) for s, g in zip(symbols, scale_of))
+    if width == 2:
+        data = convert(data, 1)
+    data = bytearray(data)
+    for i, value in exceptions.items():
+        data[i * width:i * width + width] = value.to_bytes(width, "little")
+    return Block(data, width, 0, 2, payload, 0, base)
+
+
+def element_of(symbol, scale, method, least, step):
+    """An F32; by the floats of the machine, where a decoder would take integers: their products are exact."""
+    if symbol == 0:
+        return bytes(4)
+    t, negative = symbol - 1, 0
+    if method & METHOD_SIGNED:
+        t, negative = divmod(t, 2)
+    if method & METHOD_LOG:
+        return struct.pack("<I", negative << 31 | sorted([0x800000, scale + (least + t) * step, 0x7F7F0000])[1])
+    return struct.pack("<f", (least + t) * struct.unpack("<f", struct.pack("<I", scale))[0])
+
+
+def altered(block, **parts):
+    """With other parts of the payload, found by their names or the first words of them (_ for a space): bytes, or a number of the same size."""
+    payload, used = [], set()
+    for note, data in block.payload:
+        for name, new in parts.items():
+            if note == name or note.startswith(name.replace("_", " ") + ":"):
+                used.add(name)
+                data = (new % (1 << 8 * len(data))).to_bytes(len(data), "little") if isinstance(new, int) else new
+        payload.append((note, data))
+    assert used == set(parts), "no such parts: %s" % (set(parts) - used)
+    return Block(block.data, block.width, block.residual, block.layout, payload, block.joint, block.base, block.grouping)
+
+
 def split(data, width):
     return [int.from_bytes(data[i:i + width], "little") for i in range(0, len(data), width)]
 
@@ -326,6 +399,11 @@ def predicted(data, base, width, residual=1, thresholds=(), sparse=False, natura
 
 def convert(data, conversion):
     """F32 to BF16 (1) or F16 (2), the other way than a decoder would: by looking for the nearest number."""
+    return b"".join(convert_one(x, conversion) for x in split(data, 4))
+
+
+@functools.lru_cache(maxsize=None)
+def convert_one(x, conversion):
     exponent_bits, mantissa_bits = ((8, 7), (5, 10))[conversion - 1]
     infinity = (1 << exponent_bits) - 1 << mantissa_bits
     bias = (1 << exponent_bits - 1) - 1
@@ -335,22 +413,19 @@ def convert(data, conversion):
         power = max(exponent, 1) - bias - mantissa_bits
         return fractions.Fraction(mantissa + ((exponent > 0) << mantissa_bits)) * fractions.Fraction(2) ** power
 
-    out = bytearray()
-    for x in split(data, 4):
-        sign, x = x >> 31, x & 0x7FFFFFFF
-        if x >= 0x7F800000:
-            m = x & 0x7FFFFF
-            found = infinity | (m and m >> 23 - mantissa_bits | 1 << mantissa_bits - 1)
-        else:
-            exact, low, high = value(x, 127, 23), 0, infinity
-            while low < high:                  # the last pattern not above
-                middle = (low + high + 1) // 2
-                low, high = (middle, high) if value(middle, bias, mantissa_bits) <= exact else (low, middle - 1)
-            rest = exact - value(low, bias, mantissa_bits)
-            half = (value(low + 1, bias, mantissa_bits) - value(low, bias, mantissa_bits)) / 2
-            found = min(low + (rest > half or rest == half and low & 1), infinity)
-        out += (found | sign << exponent_bits + mantissa_bits).to_bytes(2, "little")
-    return bytes(out)
+    sign, x = x >> 31, x & 0x7FFFFFFF
+    if x >= 0x7F800000:
+        m = x & 0x7FFFFF
+        found = infinity | (m and m >> 23 - mantissa_bits | 1 << mantissa_bits - 1)
+    else:
+        exact, low, high = value(x, 127, 23), 0, infinity
+        while low < high:                      # the last pattern not above
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if value(middle, bias, mantissa_bits) <= exact else (low, middle - 1)
+        rest = exact - value(low, bias, mantissa_bits)
+        half = (value(low + 1, bias, mantissa_bits) - value(low, bias, mantissa_bits)) / 2
+        found = min(low + (rest > half or rest == half and low & 1), infinity)
+    return (found | sign << exponent_bits + mantissa_bits).to_bytes(2, "little")
 
 
 # ---- Files ----
@@ -363,8 +438,9 @@ class Src:
         self.size = len(self.data) if size is None else size
 
 
-def T(name, dtype, shape, offset, size):
-    return (name, dtype, tuple(shape), offset, size)
+def T(name, dtype, shape, offset, size, loss=(0, 0, 0)):
+    """loss: Generation, Measure, Error."""
+    return (name, dtype, tuple(shape), offset, size, loss)
 
 
 class Run:
@@ -462,7 +538,7 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
     b = Builder(patch)
     sources = [item for item in items if isinstance(item, Src)]
     sequential = not any(isinstance(item, Run) and item.prediction == 2 for item in items)
-    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 2), ("Header_Size", 2, 80),
+    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 3), ("Header_Size", 2, 80),
                     ("Flags", 4, int(sequential)), ("Incompatible", 8, 0), ("Compatible", 8, 0),
                     ("Base_Identity", base.identity if base else bytes(32)), ("Chain_Depth", 4, base.depth + 1 if base else 0), ("Reserved", 8, 0))
     b.add(b.with_crc("header", "Header_CRC", header))
@@ -516,10 +592,11 @@ def file_body(b, owner, f):
     body = b.pack(owner, ("File_Size", 8, f.size), ("File_Kind", 1, f.kind), ("Attributes", 1, (f.mode is not None) + 2 * (f.mtime is not None)),
                   ("Reserved", 2, 0), ("Mode", 4, f.mode or 0), ("Mtime_Seconds", 8, seconds), ("Mtime_Nanoseconds", 4, nanoseconds),
                   ("Path_Size", 4, len(f.path)), ("N_Tensors", 4, len(f.tensors)), ("Path", f.path))
-    for i, (name, dtype, shape, offset, size) in enumerate(f.tensors):
+    for i, (name, dtype, shape, offset, size, (generation, measure, error)) in enumerate(f.tensors):
         body += b.pack("tensor%s.%d" % (owner[4:], i), ("Offset", 8, offset), ("Size", 8, size), ("Name_Size", 4, len(name)),
-                       ("Dtype_Size", 1, len(dtype)), ("Rank", 1, len(shape)), ("Reserved", 2, 0),
-                       ("Shape", struct.pack("<%dQ" % len(shape), *shape)), ("Name", name), ("Dtype", dtype))
+                       ("Dtype_Size", 1, len(dtype)), ("Rank", 1, len(shape)), ("Generation", 1, generation), ("Measure", 1, measure),
+                       ("Shape", struct.pack("<%dQ" % len(shape), *shape)), ("Name", name), ("Dtype", dtype),
+                       ("Error", struct.pack("<I", error) if generation else b""))
     return body + b.pack(owner, ("Extra", b"")) if owner + ".Extra" in b.patch else body
 
 
@@ -538,7 +615,7 @@ def add_block(b, owner, position, block):
 def contents_of(files):
     """Names, identities and bytes of the snapshot's items."""
     for f in files:
-        for name, dtype, shape, offset, size in f.tensors:
+        for name, dtype, shape, offset, size, _ in f.tensors:
             data = f.data[offset:offset + size]
             yield name, identity_of_tensor(dtype, shape, data), data
         if not f.tensors:
@@ -576,7 +653,7 @@ def one(*blocks, **options):
 
 class Vectors:
     def __init__(self):
-        self.outputs, self.manifest, self.builders = {}, {"format": "0.2", "valid": [], "invalid": []}, {}
+        self.outputs, self.manifest, self.builders = {}, {"format": "0.3", "valid": [], "invalid": []}, {}
 
     def valid(self, name, section, what, b, bases=None):
         """bases: paths of what the decoder is given, if not just the one."""
@@ -589,7 +666,8 @@ class Vectors:
             item.update({"kind": "directory" if f.kind else "regular", "size": len(f.data), "sha256": hashlib.sha256(f.data).hexdigest(),
                          "mode": f.mode, "mtime": f.mtime, "tensors": []})
             for t, (_, identity) in zip(f.tensors, items_of([f])):
-                item["tensors"].append(dict(text("name", t[0]), dtype=t[1].decode(), shape=t[2], offset=t[3], size=t[4], identity=identity.hex()))
+                item["tensors"].append(dict(text("name", t[0]), dtype=t[1].decode(), shape=t[2], offset=t[3], size=t[4], identity=identity.hex(),
+                                            loss=t[5]))
             if not f.tensors:
                 item["identity"] = next(items_of([f]))[1].hex()
             entry["files"].append(item)
@@ -1313,6 +1391,259 @@ def own_vectors(v, pool):
         master, delta_run(master, [(0, 0, 400, 1, 0)], pool, 4), Src(b"w", data), own_run(1, 0, data, [(200, 1, 0)], 1, [master])], base=pool))
 
 
+# ---- Quantised blocks ----
+
+ONE = 0x3F80                                   # the number g of a scale of 1.0
+SCALES = [0x3A12, ONE, 0x35FF, 0x0080, 0x4000, 0x38AB]                         # far apart; 0x0080 is the least
+# What an exception is for: NaN of both signs with payloads, infinities, -0, subnormals, negative; and what it may be, usual numbers.
+EXCEPTIONS = {2: [0x7FC0, 0xFFFF, 0x7F81, 0x7F80, 0xFF80, 0x8000, 0x0001, 0x807F, 0xBF80, 0x3F81, 0x0000],
+              4: [0x7FC00000, 0xFFFFFFFF, 0x7F800001, 0xFFA5A5A5, 0x7F800000, 0xFF800000, 0x80000000, 0x00000001, 0x807FFFFF, 0xBF800001,
+                  0x3F812345, 0x00000000]}
+# What may stand where second moments predict first ones: zeros, subnormals, negative, the largest, infinities, NaN, numbers around powers of 4.
+SECONDS = [0x2B8CBCCC, 0x2B800000, 0x2B7FFFFF, 0x2C000001, 0x30123456, 0x00000000, 0x80000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x807FFFFF,
+           0xAB8CBCCC, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFFFFFFF, 0x7F800001, 0x3F800000, 0x3F7FFFFF, 0x3F820000, 0x3F81FFFF]
+ROOT = 0x3F800000 - (0x3F800000 >> 1)          # the Bias with which 1.0 predicts a scale of 1.0
+EPS = 0x24E69595                               # the bits of 1e-16, the square of an optimizer's eps
+
+
+def some(random, n, choices):
+    return [random.pick(choices) for _ in range(n)]
+
+
+def moments(random, n, width):
+    """Positive floats of some orders of magnitude."""
+    return pack([element(random, 84 + random.below(6), width) % (1 << 8 * width - 1) for _ in range(n)], width)
+
+
+def rows(n, block, row):
+    """What cuts a tensor's rows in blocks: for each the number of elements and First_Group."""
+    return [(min(block, n - i), row - i % row) for i in range(0, n, block)]
+
+
+def quantised_vectors(v, pool):
+    r = Random(8)
+    log, signed, table = METHOD_LOG, METHOD_SIGNED, METHOD_TABLE
+
+    def valid(name, what, *blocks, **run):
+        """One run of blocks, if log2 is given; else a run of each."""
+        assert all(block.size() < len(block.data) for block in blocks if block.layout), "not smaller than the elements: %s" % name
+        data = b"".join(block.data for block in blocks)
+        v.valid("quantised_" + name, "7.6", what, build([Src(data=data), Run(blocks, **run)]) if run else one(*blocks))
+
+    for width, kind in ((4, "f32"), (2, "bf16")):
+        # Tables and grids
+        codebook = [1, 2, 300, 5000, 5001, 20000, 41111, 65535]
+        wide = some(r, 300, [0] + codebook)
+        valid("log_table_" + kind, "Log with Table: rows of 64", quantised(
+            wide, width, log | table, least=-40000, step=9000, table=codebook, scales=SCALES, group_size=64))
+        valid("log_signed_table_" + kind, "Log, Signed, with Table", quantised(
+            wide, width, log | signed | table, least=-16000, step=10001, table=codebook, scales=[ONE, 0x4012], group_size=100))
+        valid("linear_table_" + kind, "linear, with Table", quantised(wide, width, table, least=-21000, table=codebook, scales=SCALES, group_size=50))
+        full = list(range(3, 3 + 5 * 255, 5))
+        valid("table_255_" + kind, "Table_Size 255, all of them used", quantised(
+            [0] + full + some(r, 1400, full[:4]), width, table, least=-600, table=full, scales=[ONE]))
+        valid("table_1_" + kind, "Table_Size 1", quantised(some(r, 90, [0, 700]), width, log | table, step=5, table=[700], scales=[ONE]))
+        valid("table_zeros_" + kind, "with Table, every symbol is 0", quantised([0] * 90, width, table, table=[7], scales=[ONE]))
+        grids = [some(r, 400, [0] + some(r, 12, range(3 << low_bits))) for low_bits in range(9)]
+        valid("log_low_bits_" + kind, "Log: grids with Low_Bits 0 to 8", *[quantised(
+            symbols, width, log, i, -(1 << i), 70000, scales=SCALES, group_size=33, first_group=20) for i, symbols in enumerate(grids)])
+        valid("linear_low_bits_" + kind, "linear: grids with Low_Bits 0 to 8", *[quantised(
+            symbols, width, 0, i, -(3 << i) // 2, scales=SCALES, group_size=40) for i, symbols in enumerate(grids)])
+        valid("signed_low_bits_" + kind, "Log, Signed: grids with Low_Bits 0 to 8", *[quantised(
+            symbols, width, log | signed, i, -(3 << i) // 4, 1 << 20, scales=SCALES, group_size=400) for i, symbols in enumerate(grids)])
+        low, high = bytes(some(r, 400, [0, 1, 7, 8, 9, 100, 255])), bytes(some(r, 400, [0, 1, 2, 3]))
+        valid("low_beyond_" + kind, "Low_Bits 3; elements of Low with higher bits, which are or-ed with High's", quantised(
+            [l | h << 3 for l, h in zip(low, high)], width, 0, 3, -100, scales=[ONE], low=low, high=high))
+        # Extremes
+        edges = [0, 1, 2, 3, 32767, 32768, 65534, 65535]
+        for name, least in (("least", -65535), ("middle", -32767), ("zero", 0)):
+            valid("linear_%s_%s" % (name, kind), "linear: Min %d and symbols to 65,535, the least and the largest scales" % least, quantised(
+                some(r, 900, edges), width, 0, 8, least, scales=[0x0080, 0x00FF, 0x3FFF, 0x76FF, 0x7700], group_size=45))
+        powers = [s for i in range(16) for s in (1 << i, (1 << i) + 1, (2 << i) - 1)]
+        valid("linear_powers_" + kind, "linear: products of every length", quantised(
+            powers * 25, width, 0, 8, -1, scales=[0x2080, 0x20FF, 0x2081, 0x40AA], group_size=len(powers)))
+        valid("log_clamp_least_" + kind, "Log: far below the least normal number, and sums that have more than 32 bits", quantised(
+            some(r, 900, [0, 1, 2] + [65536 - i for i in (1, 2, 63, 127, 128, 129, 255, 256, 257, 512)]), width, log, 8, -65535, 1 << 24,
+            scales=[ONE, 0x0080, 0x7F7F], group_size=30))
+        valid("log_clamp_largest_" + kind, "Log: far above the largest number, and sums that have more than 32 bits", quantised(
+            some(r, 900, [0, 1, 2, 64, 65, 127, 128, 129, 130, 256, 257, 258, 512, 65535]), width, log, 8, 0, 1 << 24,
+            scales=[ONE, 0x0080, 0x7F7F], group_size=30))
+        valid("log_edges_" + kind, "Log: just at the least normal and at the largest number, both signs", quantised(
+            some(r, 400, range(40)), width, log | signed, 0, -10, 0x1000, scales=[0x0080, 0x7F7F, 0x0081, 0x7F7E], group_size=50))
+        valid("log_step_1_" + kind, "Log: Step 1", quantised(
+            some(r, 900, [0, 1, 40000, 65535]), width, log, 8, -32768, 1, scales=SCALES, group_size=99))
+        valid("log_rounding_" + kind, "Log: all ways to round to BF16", quantised(
+            some(r, 500, range(1, 120)), width, log | signed, 0, -25, 0x2000, scales=[ONE, 0x3FFF, 0x4000], group_size=99))
+        valid("linear_rounding_" + kind, "linear: all ways to round to BF16", quantised(
+            some(r, 900, [0, 1] + list(range(1000, 1060))), width, 0, 4, -1030 + 500, scales=[0x3FFF, 0x4001, ONE], group_size=80))
+        valid("symbol_0_" + kind, "symbol 0 is +0 whatever Min and scale; with Log, q = 0 is the scale", quantised(
+            some(r, 99, [0, 1]), width, log, 0, 0, 1, scales=SCALES, group_size=9, first_group=4))
+        valid("q_0_" + kind, "linear: q = 0 is +0, too", quantised(some(r, 99, [0, 5, 6, 7]), width, 0, 0, -5, scales=SCALES, group_size=33))
+        # Groups
+        n, unbounded = 120, (1 << 31) - 1
+        for name, groups in (("short", ((1, 1), (2, 1), (2, 2), (7, 1), (7, 6), (7, 7), (40, 40), (119, 119), (119, 1), (120, 119), (120, 120))),
+                             ("long", ((121, 120), (121, 121), (1000, 119), (1000, 900), (unbounded, unbounded), (unbounded, 1), (unbounded, 119)))):
+            valid("groups_%s_%s" % (name, kind), "120 elements in groups of (Group_Size, First_Group) %s" % (groups,), *[quantised(
+                some(r, n, [0, 1, 2, 3]), width, 0, 0, -2, scales=SCALES if group_size > 2 else [ONE, 0x3F81, ONE], group_size=group_size,
+                first_group=first_group, coders={"high": tree(even(range(4)))}) for group_size, first_group in groups])
+        valid("groups_raw_" + kind, "the scales in raw lists", quantised(
+            some(r, 150, [0, 1]), width, log, step=1, scales=SCALES, group_size=7, coders={"scales low": raw, "scales high": raw}))
+        valid("groups_tree_" + kind, "300 scales in trees with nested masks", quantised(
+            [1] * 1500, width, log, step=1, scales=some(r, 300, [ONE] * 20 + [0x3E80, 0x3F81, 0x4081]), group_size=5, coders={
+                "scales low": tree({0x80: 1, 0x81: 1}, masks=nested_masks(9)),
+                "scales high": tree({0x3F: 1, 0x3E: 2, 0x40: 2}, masks=nested_masks(11))}))
+        valid("groups_largest_" + kind, "the largest and the least scales of both kinds", quantised(
+            [0, 1, 2] * 50, width, log, 0, -1, 1 << 16, scales=[0x7F7F, 0x7F00, 0x0080, 0x00FF], group_size=40), quantised(
+            [0, 1, 2] * 50, width, 0, 0, -1, scales=[0x7700, 0x0080, 0x76FF], group_size=50))
+        # Exceptions
+        special = EXCEPTIONS[width]
+        n = 60 * len(special)
+        for name, positions in (("first", range(len(special))), ("last", range(n - len(special), n)), ("apart", range(1, n, 60))):
+            valid("exceptions_%s_%s" % (name, kind), "exceptions of every kind: %s" % name, quantised(
+                some(r, n, [0, 1, 2, 3]), width, log, 0, -1, 1 << 22, scales=[ONE], exceptions=dict(zip(positions, special))))
+        valid("exceptions_both_ends_" + kind, "two exceptions, the first and the last element", quantised(
+            some(r, 90, [0, 1, 2, 3]), width, 0, 0, -1, scales=[ONE], exceptions={0: special[0], 89: special[1]}))
+        valid("exceptions_table_" + kind, "exceptions with Table, of any symbols; Values that are usual", quantised(
+            [0, 9, 99, 0] * 70, width, table, 0, -50, table=[9, 99], scales=[ONE], exceptions={
+                i: ONE << 8 * (width - 2) | i for i in (0, 1, 2, 3, 7, 8, 10, 279)}))
+        # Sizes of blocks
+        n = 38 // width + 1
+        valid("smallest_%d_%s" % (n, kind), "%d elements, the fewest that can be quantised: a payload of 38 bytes" % n,
+              quantised([1] * n, width, log, step=1, scales=[ONE]))
+        n, codes = (38, []) if width == 2 else (14, [1, 2])
+        valid("just_smaller_" + kind, "a payload one byte smaller than the elements", quantised(
+            [1, 2] * (n // 2), width, log | (table if codes else 0), step=1, table=codes, scales=[ONE], coders={"high": raw}))
+        lengths = {3: 1, 0: 3, 1: 3, 2: 3, 4: 4, 9: 4}
+        valid("large_" + kind, "20,001 elements in rows of 768, nested masks, exceptions around element 16,384", quantised(
+            list(draw(r, lengths, 20001)), width, log, 0, -3, 1 << 21, scales=[ONE - i for i in range(0, 99, 7)], group_size=768, first_group=100,
+            exceptions=dict(zip((0, 16383, 16384, 20000), special)), coders={"high": tree(lengths, masks=nested_masks(3))}), log2=17)
+        blocks, row = (1 << 14) // width, 1000
+        valid("rows_" + kind, "three blocks of a run, which cut rows of 1,000", *[quantised(
+            some(r, n, [0, 5, 5, 5, 6, 7]), width, log, 0, -5, 1 << 22, scales=[ONE + i for i in range(9)], group_size=row, first_group=first)
+            for n, first in rows(2 * blocks + 1700, blocks, row)], log2=14)
+    valid("most_elements", "2^20 elements in 38 bytes of payload", quantised([1] * (1 << 20), 2, log, step=1, scales=[ONE]), log2=21)
+    few = quantised([5, 6] * 50, 4, 0, 0, -5, scales=[ONE])
+    valid("among_others", "blocks of every layout", few, planes([bytes(100)] * 2), stored(b"text"), few)
+    # Prediction 1
+    def own(name, what, second, *blocks, log2=None, **run):
+        """second: the second moments, stored. Each block is a run of its own against their start, unless log2 is given."""
+        file, runs = b"".join(block.data for block in blocks), dict(dict(prediction=2, base=(1, 0)), **run)
+        assert all(block.size() < len(block.data) for block in blocks), "not smaller than the elements: %s" % name
+        runs = [Run(blocks, log2=log2, **runs)] if log2 else [Run([block], **runs) for block in blocks]
+        v.valid("quantised_own_" + name, "7.6", what, build([Src(b"v", second), Run([
+            stored(second[i:i + 16384]) for i in range(0, len(second), 16384)]), Src(b"m", file)] + runs))
+
+    for width, kind in ((4, "f32"), (2, "bf16")):
+        second, seconds = moments(r, 300, width), pack([p >> 32 - 8 * width for p in SECONDS] * 20, width)
+        codebook = [1, 3, 10, 100, 101, 102, 190, 197, 199]
+        own("table_" + kind, "Prediction 1, linear with Table: updates", second, quantised(
+            some(r, 300, [0] + codebook), width, table, least=-100, bias=ROOT, floor=EPS, table=codebook, base=second))
+        grids = [some(r, 300, [0] + some(r, 5, range(3 << low_bits))) for low_bits in range(9)]
+        own("low_bits_" + kind, "Prediction 1, linear: grids with Low_Bits 0 to 8", second, *[quantised(
+            symbols, width, 0, i, -(3 << i) // 2, bias=ROOT - 123456, floor=EPS, base=second) for i, symbols in enumerate(grids)])
+        for name, pairs in (("floor", ((ROOT, 0), (ROOT, EPS), (ROOT, 0x7F800000), (0xFFFF, 0x3F800000), (0, 0))),
+                            ("bias", ((-1 << 30, 0), (1 << 30, 0), (-1 << 30, 0x7F800000), (1 << 30, 0x7F800000))),
+                            ("clamp", ((0x00800000 - (0x2B800000 >> 1), 0), (0x77000000 - (0x7F7FFFFF >> 1), 0),
+                                       (0x76FFFFFF - (0x7F7FFFFF >> 1), 0)))):
+            own("%s_%s" % (name, kind), "Prediction 1: zeros, subnormals, negative, huge, infinities, NaN; (Bias, Floor) %s" % (pairs,), seconds, *[
+                quantised(some(r, len(seconds) // width, [0, 1, 65534, 65535, 32768]), width, 0, 8, -32767, bias=bias, floor=floor, base=seconds)
+                for bias, floor in pairs])
+        special = EXCEPTIONS[width]
+        places = list(range(len(special))) + list(range(300 - len(special), 300))
+        own("exceptions_" + kind, "Prediction 1: exceptions at both ends", second, quantised(
+            some(r, 300, [0, 1, 2, 3]), width, 0, 0, -2, bias=ROOT, base=second, exceptions=dict(zip(places, special * 2))))
+        n = 34 // width + 1
+        own("smallest_%d_%s" % (n, kind), "Prediction 1: %d elements, the fewest that can be quantised: a payload of 34 bytes" % n,
+            second[:n * width], quantised([7] * n, width, bias=ROOT, base=second[:n * width]))
+        many = second * 60
+        blocks = [many[i:i + 16384] for i in range(0, len(many), 16384)]
+        bound = [quantised(some(r, len(b) // width, [0, 9, 10, 10, 10, 11]), width, 0, 0, -10, bias=ROOT, floor=EPS, base=b) for b in blocks]
+        bound[1] = quantised(some(r, len(blocks[1]) // width, [0, 1, 1, 1, 1]), width, log, 0, 0, 1, scales=[ONE], group_size=999)
+        own("blocks_" + kind, "blocks of a run of Prediction 2: the first of Prediction 1, the second of Prediction 0", many, *bound, log2=14)
+    second = moments(r, 300, 4)
+    first = quantised(some(r, 299, [0, 1, 2, 3, 4]), 4, 0, 0, -2, bias=ROOT, base=second[3:1199])
+    own("unaligned", "Prediction 1: F32 at an odd offset", second, first, base=(1, 3))
+    rounded = convert(second, 1)
+    own("converted", "Prediction 1: BF16 rounded from F32", second, quantised(
+        some(r, 300, [0, 1, 2, 3, 4]), 2, 0, 0, -2, bias=ROOT, floor=EPS, base=rounded), conversion=1)
+    pieces = [(0, 0, 40, 0, 0), (0, 40, 81, 1, 2), (0, 121, 75, 0, 0), (0, 196, 4, 1, 7)]
+    base = prediction_of(Run([], prediction=2), pieces, [Src(data=second)], None)
+    block = quantised(some(r, 50, [1, 2, 3]), 4, 0, 0, -1, bias=ROOT, floor=EPS + 99, base=base)
+    v.valid("quantised_own_segments", "7.6", "Prediction 1: segments that cut elements, zeros between", build([
+        Src(b"v", second), Run([stored(second)]), Src(b"m", block.data), Run([block], [(1,) + piece[1:] for piece in pieces], prediction=2)]))
+    for width, kind in ((4, "f32"), (2, "bf16")):
+        base = pool.items[0][101:101 + 300 * width]
+        block = quantised(some(r, 300, [0, 1, 2, 3, 9]), width, 0, 0, -2, bias=ROOT, floor=EPS, base=base, exceptions={17: 1})
+        plain = quantised(some(r, 300, [0, 1, 2, 3, 9]), width, log, 0, -2, 1 << 20, scales=[ONE])
+        v.valid("quantised_delta_" + kind, "7.6", "a block of Prediction 1 in a delta", build(
+            [Src(data=block.data), Run([block], prediction=1, base=(1, 101))], base=pool))
+        v.valid("quantised_delta_zero_" + kind, "7.6", "a block of Prediction 0 in a run of Prediction 1", build(
+            [Src(data=plain.data), Run([plain], prediction=1, base=(1, 101))], base=pool))
+    data = moments(r, 4500, 4)
+    base = Base([Src(data=data)], [v.base("bases/seconds.bin", data)])
+    blocks = [quantised(some(r, len(b) // 4, [0, 1, 2, 3, 9]), 4, 0, 0, -2, bias=ROOT, floor=EPS, base=b, exceptions={0: 1 << 31, len(b) // 4 - 1: 1})
+              for b in (data[:16384], data[16384:])]
+    v.valid("quantised_delta_same_place", "7.6", "blocks that may be restored over their base", build(
+        [Src(data=b"".join(block.data for block in blocks)), Run(blocks, prediction=1, base=(1, 0))], base=base))
+    # 5.1: tensors
+    second = quantised(some(r, 600, [0, 1, 2, 3, 5, 8]), 4, log | table, 0, -2, 1 << 21, table=[1, 2, 3, 5, 8], scales=SCALES[:2], group_size=30,
+                       exceptions={0: 0x7FC00000, 599: 1})
+    first = quantised(some(r, 600, [0, 1, 2, 3, 4]), 4, 0, 0, -2, bias=ROOT, floor=EPS, base=second.data)
+    tensors = lambda at: [T(b"exp_avg_sq", b"F32", (20, 30), 0, 2400, (1, 2, 42949673)), T(b"exp_avg", b"F32", (20, 30), at, 2400, (2, 1, 28347))]
+    v.valid("quantised_moments", "7.6", "first moments predicted by the second moments of another file, both quantised", build([
+        Src(b"v", second.data, tensors(0)[:1]), Run([second]), Src(b"m", first.data, tensors(0)[1:]), Run([first], prediction=2, base=(1, 0))]))
+    v.valid("quantised_moments_same_file", "7.6", "first moments predicted by the second moments in the same file", build([
+        Src(b"optimizer", second.data + first.data, tensors(2400)), Run([second]), Run([first], prediction=2, base=(1, 0))]))
+    data = r.data(80)
+    v.valid("tensors_generations", "5.1", "Generation 0, 1, 2 and 255, each Measure, the least and the largest Error", build([
+        Src(b"f", data, [T(b"%d" % i, dtype, (2,) * rank, 8 * i, 8, loss) for i, (loss, dtype, rank) in enumerate((
+            ((0, 0, 0), b"F32", 1), ((1, 1, 0), b"F32", 1), ((1, 2, 1), b"F32", 1), ((1, 3, 0xFFFFFFFF), b"BF16", 2), ((0, 0, 0), b"U8", 3),
+            ((2, 3, 0x80000000), b"F64", 0), ((255, 2, 258), b"no dtype", 32), ((255, 1, 1 << 24), b"I64", 0), ((255, 3, 7), b"U8", 3)))]),
+        Run([stored(data)])]))
+    v.valid("quantised_generation_0", "7.6", "a quantised block in a tensor of Generation 0, one that is not in a tensor of Generation 1", build([
+        Src(b"f", few.data + b"12345678", [T(b"a", b"F32", (100,), 0, 400), T(b"b", b"F32", (2,), 400, 8, (1, 3, 99))]), Run([few]),
+        Run([stored(b"12345678")])]))
+    # Anything
+    for seed in range(24):
+        random = Random(4000 + seed)
+        runs, data, second = [], b"", moments(random, 1500, 4)
+        for _ in range(1 + random.below(3)):
+            width, n = random.pick([2, 4]), 300 + random.below(900)
+            method = random.pick([0, log, log | signed]) | random.pick([0, table])
+            predicted_by = None if method & log or random.below(3) == 0 else second[random.below(50):][:n * width]
+            if predicted_by:
+                scaled = {"bias": ROOT + random.below(1 << 26), "floor": random.below(1 << 31) % 0x7F800001, "base": predicted_by}
+            else:
+                row = 1 + random.below(n) if random.below(2) else 20
+                scaled = {"group_size": row, "first_group": 1 + random.below(row), "scales": some(random, 9, [128 + random.below(0x7600), ONE])}
+            low_bits, codes = random.below(9), []
+            if method & table:
+                low_bits, codes = 0, sorted({1 + random.below(65535) for _ in range(1 + random.below(30))})
+            symbols = [0] + (codes or some(random, 1 + random.below(20), range((1 << random.below(8 + low_bits)) + 1)))
+            masks = nested_masks(*[random.below(21) for _ in range(4)])
+            coder = lambda plane: fitted(plane, masks)
+            block = quantised(
+                some(random, n, symbols), width, method, low_bits, -random.below(65536 if random.below(2) else 200),
+                1 + random.below(1 << random.below(25)) if method & log else 0, table=codes,
+                exceptions={i: random.below(1 << 8 * width) for i in sorted(some(random, random.below(6), range(n)))},
+                coders={"low": coder, "high": coder, "scales low": coder, "scales high": coder}, **scaled)
+            if block.size() >= len(block.data):
+                block, predicted_by = stored(block.data, width), None
+            runs.append(Run([block], prediction=2, base=(1, second.index(predicted_by))) if predicted_by else Run([block]))
+            data += block.data
+        v.valid("quantised_random_%02d" % seed, "7.6", "random choices, seed %d" % seed, build(
+            [Src(b"v", second), Run([stored(second)]), Src(b"q", data)] + runs))
+
+
+def example_quantised(v):
+    """Two rows of 12 elements."""
+    symbols = [2, 2, 4, 2, 1, 2, 0, 2, 4, 2, 2, 1, 2, 4, 4, 2, 2, 2, 1, 2, 2, 4, 2, 2]
+    block = quantised(symbols, 4, METHOD_LOG | METHOD_TABLE, 0, -1, 0x600000, table=[1, 2, 4], scales=[0x3580, 0x3680], group_size=12,
+                      exceptions={8: 0x80000000})
+    v.valid("example_quantised", "14.4", "worked example: a quantised block with Log and Table, two groups, an exception", build([
+        Src(data=block.data, tensors=[T(b"v", b"F32", (2, 12), 0, 96, (1, 2, 0x30000000))]), Run([block])]))
+
+
 def invalid_vectors(v):
     r = Random(2)
 
@@ -1342,8 +1673,8 @@ def invalid_vectors(v):
     v.invalid("no_lmc_file", "4", "Magic: a file of another kind", "NOT_LMC",
         b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
     bad("version_major", "4", "Format_Major 1", "VERSION", {"header.Format_Major": 1})
-    bad("version_minor_newer", "4", "Format_Minor 3", "VERSION", {"header.Format_Minor": 3})
-    bad("version_minor_older", "4", "Format_Minor 1", "VERSION", {"header.Format_Minor": 1})
+    bad("version_minor_newer", "4", "Format_Minor 4", "VERSION", {"header.Format_Minor": 4})
+    bad("version_minor_older", "4", "Format_Minor 2", "VERSION", {"header.Format_Minor": 2})
     bad("version_before_crc", "4", "order of the checks: a version whose header has another CRC", "VERSION",
         {"header.Format_Minor": 200, "header.Header_CRC": 0})
     bad("header_crc", "4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
@@ -1432,7 +1763,12 @@ def invalid_vectors(v):
     bad_tensors("dtype_empty", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
     bad_tensors("dtype_too_long", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
     bad_tensors("rank", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
-    bad_tensors("reserved", "reserved field of a tensor entry", [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Reserved": 256}, "UNSUPPORTED")
+    for generation, measure in ((0, 1), (0, 3), (1, 0), (255, 0), (1, 4), (1, 255), (0, 255)):
+        what = "measure_%d_of_generation_%d" % (measure, generation)
+        bad_tensors(what, what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)])
+    bad_tensors("error_missing", "Generation 1 without an Error", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b""})
+    bad_tensors("error_short", "an Error of 3 bytes", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b"abc"})
+    bad_tensors("error_of_generation_0", "an Error after an entry of Generation 0", [T(b"a", b"F32", (1,), 0, 4)], {"tensor0.0.Error": bytes(4)})
     bad_tensors("size_small", "Size one element less than Shape says", [T(b"a", b"BF16", (2, 3), 0, 10)])
     bad_tensors("size_large", "Size one byte more than Shape says", [T(b"a", b"BF16", (2, 3), 0, 13)])
     bad_tensors("size_scalar", "a scalar of size 0", [T(b"a", b"F32", (), 0, 0)])
@@ -1504,7 +1840,7 @@ def invalid_vectors(v):
     bad_file("block_position_run", "7", "a block of another run", "CHECKSUM", [Src(data=b"xy"), Run([stored(b"x")]), Run([stored(b"y")])],
         {"block1.0.Position": (0, 0)})
     bad_block("joint_3", "7", "Joint 3", "UNSUPPORTED", {"Coding": lambda c: c | 0x18})
-    for layout in range(2, 8):
+    for layout in range(3, 8):
         bad_block("layout_%d" % layout, "7", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
     for prediction in (2, 255):
         bad_block("prediction_%d" % prediction, "7", "Prediction %d of a block" % prediction, "UNSUPPORTED", {"Prediction": prediction})
@@ -1840,6 +2176,160 @@ def invalid_deltas(v, pool, chains, link):
     bad("classes_plane_mode", "7.3", "Mode 4 of a class plane", "CORRUPT", predicted(new, old, 2, thresholds=[112], coders={(1, 0): literal([4])}))
 
 
+def invalid_quantised(v, pool):
+    r = Random(9)
+    log, signed, table = METHOD_LOG, METHOD_SIGNED, METHOD_TABLE
+    second = moments(r, 100, 4)
+
+    def bad(name, rule, block, status="CORRUPT", prediction=2, base=None, **fields):
+        """fields: of the block's header. A block of Prediction 1 is predicted by second, or by base in a delta."""
+        patch = lambda run: {"block%d.0.%s" % (run, field): value for field, value in fields.items()}
+        if block.base is None:
+            made = one(block, patch=patch(0))
+        elif base:
+            made = build([Src(data=block.data), Run([block], prediction=1, base=(1, 0))], base=base, patch=patch(0))
+        else:
+            run = Run([block], prediction=prediction, base=(1, 0) if prediction else ())
+            made = build([Src(b"v", second), Run([stored(second)]), Src(b"m", block.data), run], patch=patch(1))
+        v.invalid("quantised_" + name, "7.6", rule, status, made)
+
+    symbols = some(r, 100, [0, 1, 2, 3])
+    good = quantised(symbols, 4, log, 0, -1, 1 << 20, scales=[ONE, 0x4040], group_size=30)
+    linear = lambda **change: quantised(symbols, 4, **dict(dict(least=-1, scales=[ONE, 0x4040], group_size=30), **change))
+    logged = lambda **change: linear(**dict(dict(method=log, step=1 << 20), **change))
+    tabled = lambda codes, **change: quantised([s and codes[(s - 1) % len(codes)] for s in symbols], 4, table, table=codes, least=-1,
+                                               scales=[ONE], **change)
+    own = lambda **change: quantised(symbols, 4, **dict(dict(least=-1, bias=ROOT, base=second), **change))
+    whole = join(good.payload)
+
+    # the block
+    for width in (1, 8):
+        data = bytes(100 * width)
+        bad("width_%d" % width, "a quantised block of width %d" % width, Block(
+            data, width, 0, 2, quantised([0] * 100, 4, log, step=1, scales=[ONE]).payload))
+    for name, block in (("", good), ("_own", own())):
+        bad("residual" + name, "Residual 1", block, Coding=lambda coding: coding | 4)
+        for joint in (1, 2):
+            bad("joint_%d%s" % (joint, name), "Joint %d" % joint, block, Coding=lambda coding, joint=joint: coding | joint << 3)
+        for what, grouping in (("classes", 1), ("sparse", 8), ("natural", 16)):
+            bad(what + name, "Grouping %d" % grouping, block, Grouping=grouping)
+    bad("joint_3", "Joint 3", good, "UNSUPPORTED", Coding=lambda coding: coding | 24)
+    bad("grouping_reserved", "Grouping: reserved bit 7", good, "UNSUPPORTED", Grouping=128)
+    bad("content", "a wrong value of an exception", altered(logged(exceptions={5: 0x7FC00000}), Values=0x7FC00001), "CHECKSUM")
+    bad("not_smaller", "a payload as large as the elements", quantised([1] * 37, 2, log, step=1, scales=[ONE], coders={"high": raw}))
+    bad("larger", "a payload larger than the elements", quantised([1, 2, 3], 4, log, step=1, scales=[ONE]))
+    bad("larger_own", "a payload larger than the elements, Prediction 1", quantised([1, 2, 3], 4, base=second[:12]))
+    # Prediction
+    bad("own_in_run_0", "a block of Prediction 1 in a run of Prediction 0", own(), prediction=0)
+    bad("own_base_crc", "Base_CRC in a run of Prediction 2", own(), Base_CRC=1)
+    against = pool.items[0][:400]
+    bad("delta_base_crc", "Base_CRC in a run of Prediction 1", quantised(symbols, 4, bias=ROOT, base=against), "BASE_WRONG", base=pool, Base_CRC=1)
+    bad("base_crc_zero", "Base_CRC of a block of Prediction 0", good, Base_CRC=crc(bytes(400)))
+    # Fields of the payload: what follows is as a decoder would take it that did not look
+    for bit in range(3, 8):
+        bad("method_bit_%d" % bit, "Method: reserved bit %d" % bit, logged(method=log | 1 << bit))
+    bad("signed_linear", "Signed without Log", linear(method=signed))
+    bad("signed_linear_table", "Signed and Table without Log", quantised(symbols, 4, table | signed, least=-1, table=[1, 2, 3], scales=[ONE]))
+    bad("signed_own", "Signed with Prediction 1", own(method=signed))
+    bad("log_own", "Log with Prediction 1", own(method=log, step=1 << 20))
+    bad("log_signed_own", "Log and Signed with Prediction 1", own(method=log | signed, step=1 << 20))
+    for low_bits in (9, 16, 32, 255):
+        bad("low_bits_%d" % low_bits, "Low_Bits %d" % low_bits, linear(low_bits=low_bits))
+    for low_bits in (1, 8, 9):
+        bad("low_bits_%d_table" % low_bits, "Low_Bits %d with Table" % low_bits, altered(tabled([1, 2, 3]), Low_Bits=low_bits))
+    bad("low_bits_table_list", "Low_Bits 1 with Table, and a list Low", tabled([1, 2, 3], low_bits=1, low=bytes(100)))
+    bad("table_size_0", "Table_Size 0 with Table", quantised([0] * 100, 4, table, scales=[ONE]))
+    bad("table_size_256", "Table_Size 256", quantised(symbols * 20, 4, table, table=list(range(1, 257)), least=-1, scales=[ONE]))
+    bad("table_size_65535", "Table_Size 65,535", altered(tabled([1, 2, 3]), Table_Size=65535))
+    bad("table_size_without", "Table_Size 1 without Table", altered(linear(), Table_Size=1))
+    bad("table_without", "a table without Table", altered(tabled([1, 2, 3]), Method=0))
+    for least in (1, 65535, (1 << 31) - 1, -65536, -65537, -1 << 31):
+        values = quantised([0] * 100, 4, least=least, scales=[ONE]) if abs(least) > 70000 else linear(least=least)
+        bad("min_%s%d" % ("minus_" * (least < 0), abs(least)), "Min %d" % least, values)
+        if abs(least) == 65536 or least == 1:
+            bad("min_%s%d_log" % ("minus_" * (least < 0), abs(least)), "Min %d with Log" % least, logged(least=least))
+            bad("min_%s%d_own" % ("minus_" * (least < 0), abs(least)), "Min %d, Prediction 1" % least, own(least=least))
+    bad("step_0", "Step 0 with Log", logged(step=0))
+    bad("step_too_large", "Step 2^24 + 1", logged(step=(1 << 24) + 1))
+    bad("step_huge", "Step 2^32 - 1", logged(step=(1 << 32) - 1))
+    bad("step_linear", "Step 1 without Log", linear(step=1))
+    bad("step_own", "Step 1 with Prediction 1", own(step=1))
+    for bias in (1, -1, 1 << 30):
+        bad("bias_%s%d_unpredicted" % ("minus_" * (bias < 0), abs(bias)), "Bias %d with Prediction 0" % bias, linear(bias=bias))
+    for bias in ((1 << 30) + 1, (1 << 31) - 1, -(1 << 30) - 1, -1 << 31):
+        bad("bias_%s%d" % ("minus_" * (bias < 0), abs(bias)), "Bias %d" % bias, own(bias=bias))
+    for floor in (1, 0x7F800000):
+        bad("floor_%x_unpredicted" % floor, "Floor %#x with Prediction 0" % floor, linear(floor=floor))
+    for floor in (0x7F800001, 0x7FC00000, 0x80000000, 0xFFFFFFFF):
+        bad("floor_%x" % floor, "Floor %#x" % floor, own(floor=floor))
+    bad("group_size_0", "Group_Size 0", altered(linear(group_size=100), Group_Size=0))
+    bad("group_size_0_first_0", "Group_Size 0, First_Group 0", altered(linear(group_size=100), Group_Size=0, First_Group=0))
+    for group_size in (1 << 31, (1 << 32) - 1):
+        bad("group_size_%d" % group_size, "Group_Size %d" % group_size, altered(linear(group_size=100), Group_Size=group_size))
+        bad("group_size_%d_first" % group_size, "Group_Size and First_Group %d" % group_size, altered(
+            linear(group_size=100), Group_Size=group_size, First_Group=group_size))
+    bad("first_group_0", "First_Group 0", linear(first_group=0))
+    bad("first_group_larger", "First_Group one more than Group_Size", linear(first_group=31))
+    bad("first_group_huge", "First_Group 2^32 - 1", altered(linear(group_size=100), First_Group=(1 << 32) - 1))
+    bad("group_size_own", "Group_Size 1 with Prediction 1", own(group_size=1, first_group=0))
+    bad("first_group_own", "First_Group 1 with Prediction 1", own(group_size=0, first_group=1))
+    bad("groups_own", "groups with Prediction 1", own(group_size=100, first_group=100))
+    for what, block in (("", logged(exceptions={3: 1})), ("_own", own(exceptions={3: 1}))):
+        bad("exceptions_101" + what, "N_Exceptions one more than N_Elements", altered(block, N_Exceptions=101))
+        bad("exceptions_most" + what, "N_Exceptions 2^32 - 1", altered(block, N_Exceptions=(1 << 32) - 1))
+        bad("exceptions_overflow" + what, "N_Exceptions 2^29 + 1: times 8 bytes it is right modulo 2^32", altered(block, N_Exceptions=(1 << 29) + 1))
+        bad("exceptions_all" + what, "N_Exceptions as many as N_Elements: no room for them", altered(block, N_Exceptions=100))
+    # Table, Positions, Groups
+    for name, codes in (("zero", [0, 1, 2]), ("same", [1, 2, 2]), ("order", [1, 3, 2]), ("descending", [3, 2, 1]), ("only_zero", [0])):
+        high = bytes(min(s, len(codes)) for s in symbols)
+        bad("table_" + name, "Table %s" % codes, quantised([[0, *codes][h] for h in high], 4, table, table=codes, least=-1, scales=[ONE], high=high))
+    for name, at, index in (("first", 0, 4), ("last", 99, 4), ("largest", 50, 255)):
+        high = bytearray(s and (s - 1) % 3 + 1 for s in symbols)
+        high[at] = index
+        bad("table_index_" + name, "High_%d is %d, Table_Size 3" % (at, index), tabled([1, 2, 3], high=bytes(high), coders={"high": raw}))
+        bad("table_index_%s_exception" % name, "the same of an exception", tabled(
+            [1, 2, 3], high=bytes(high), coders={"high": raw}, exceptions={at: 0x7FC00000}))
+    bad("table_index_constant", "High is 2 everywhere, Table_Size 1", quantised([0] * 100, 4, table, table=[9], scales=[ONE], high=b"\2" * 100))
+    positions = lambda *p: struct.pack("<%dI" % len(p), *p)
+    several = lambda at: altered(logged(exceptions={i: 5 for i in at if i < 100}), N_Exceptions=len(at), Positions=positions(*at),
+                                 Values=positions(*[5] * len(at)))
+    for name, p in (("same", (2, 3, 3)), ("same_first", (2, 2, 3)), ("order", (3, 2, 99)), ("descending", (99, 3, 2)), ("100", (2, 3, 100)),
+                    ("huge", (2, 3, (1 << 32) - 1)), ("huge_first", (1 << 31, 3, 4)), ("overflow", (2, 3, (1 << 30) + 4))):
+        bad("position_" + name, "Positions %s of 100 elements" % (p,), several(p))
+    bad("position_100_two", "Positions (2, 100) of 100 elements", several((2, 100)))
+    for g in (0x0000, 0x0001, 0x007F, 0x7F80, 0x7F81, 0x7FC0, 0x8000, 0x8080, 0xBF80, 0xFF7F, 0xFFFF):
+        bad("scale_%04x_log" % g, "a scale of %04X with Log" % g, logged(scales=[ONE, g]))
+        zeros = [0] * 100 if g & 0x7FFF >= 0x7F80 else [0, 2] * 50
+        bad("scale_%04x" % g, "a scale of %04X" % g, quantised(zeros, 4, scales=[ONE, ONE, g], group_size=30))
+    for g in (0x7701, 0x7780, 0x7F7F):
+        bad("scale_%04x" % g, "a scale of %04X without Log" % g, quantised([0, 1] * 50, 4, scales=[ONE, ONE, ONE, g], group_size=30))
+    bad("scale_unused", "a scale of 0000 of a group whose symbols are 0", quantised([0] * 100, 4, log, step=1, scales=[ONE, 0], group_size=99))
+    # Where the payload ends
+    one_of_all = lambda **change: quantised(symbols, 4, log, 1, -1, 1 << 20, scales=[0x3F81, 0x4040, 0x4142], group_size=30, exceptions={9: 1, 80: 2},
+                                            coders={name: raw for name in ("low", "high", "scales low", "scales high")})
+    coded = tabled([1, 2, 3], exceptions={9: 1, 80: 2})
+    for name, block in (("grid", one_of_all()), ("table", coded), ("own", own(low_bits=1, exceptions={9: 1}, coders={"low": raw, "high": raw}))):
+        at, part, places = 0, "fields", {}
+        for note, data in block.payload:
+            part = "fields" if at < 32 else note.lower().split(":")[0] if at == 32 or note in ("Positions", "Values") or ":" in note else part
+            if note.startswith("Node"):
+                part = "high"
+            places.setdefault(part, []).append((at, at + len(data)))
+            at += len(data)
+        for part, ranges in places.items():
+            for where, cut in (("before", ranges[0][0]), ("within", ranges[-1][1] - 1)):
+                bad("ends_%s_%s_%s" % (where, part.replace(" ", "_"), name), "the payload ends %s %s" % (where, part),
+                    Block(block.data, 4, 0, 2, [("bytes", join(block.payload)[:cut])], 0, block.base))
+    for name, block in (("", good), ("_table", coded), ("_own", own())):
+        bad("longer" + name, "a payload byte behind the lists", Block(block.data, 4, 0, 2, block.payload + [("", b"\0")], 0, block.base))
+    # Lists
+    for which in ("scales low", "scales high", "low", "high"):
+        name = which.replace(" ", "_")
+        bad("list_mode_" + name, "Mode 4 of a list", altered(one_of_all(), **{name: b"\4"}))
+    bad("list_tree", "an incomplete code in a list", logged(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, fields=[2, 2, 2, 3])}))
+    bad("list_padding", "unused bits of a flat list are not zero", linear(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, dirty_flat=1)}))
+
+
 def flip_bit(data, at, bit):
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1:]
 
@@ -1854,7 +2344,8 @@ def trimmed(parts):
 HEADINGS = {"Magic": "File_Header", "Kind": "Section_Header", "File_Size": "FILE body", "Run_Size": "RUN body", "Sync": "Block_Header",
             "N_Files": "INDX body", "Index_Offset": "Trailer"}
 TEXTS = ("Kind", "Path", "Name", "Dtype")
-EXAMPLES = ("example_stored", "example_tree", "example_delta")
+SIGNED = ("Min", "Bias")
+EXAMPLES = ("example_stored", "example_tree", "example_delta", "example_quantised")
 
 
 def dump(b):
@@ -1867,7 +2358,7 @@ def dump(b):
         if note in TEXTS:
             text += ' "%s"' % data.decode()
         elif len(data) in FIELD and note[0].isupper() and " " not in note and "CRC" not in note and "Magic" not in note:
-            text += " %d" % int.from_bytes(data, "little")
+            text += " %d" % int.from_bytes(data, "little", signed=note in SIGNED)
         if note == "Copy":
             lines.append("%04X  (%d bytes)%s%s" % (at, len(data), " " * (37 - len(str(len(data)))), text))
         else:
@@ -1885,8 +2376,11 @@ def make():
     example_delta(v)
     bases, link = chain_vectors(v)
     own_vectors(v, pool)
+    quantised_vectors(v, pool)
+    example_quantised(v)
     invalid_vectors(v)
     invalid_deltas(v, pool, bases, link)
+    invalid_quantised(v, pool)
     v.outputs["manifest.json"] = (json.dumps(v.manifest, indent=1) + "\n").encode()
     return v
 
