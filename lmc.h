@@ -6636,7 +6636,7 @@ static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *
     q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
     q->grid.step = lmc__load32(p + 8);
     LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
-    q->grid.bias = (int32_t)(lmc__load32(p + 12) + (1u << 30)) - (1 << 30);
+    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12) : -(int32_t)(0u - lmc__load32(p + 12));
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = lmc__load32(p + 20);
     q->first_group = lmc__load32(p + 24);
