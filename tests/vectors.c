@@ -95,7 +95,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
             hex("identity", tensor->identity, 32);
             printf(", \"shape\": [");
             for (d = 0; d < tensor->rank; d++) printf("%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
-            printf("]}");
+            printf("], \"loss\": [%u, %d, %.0f]}", tensor->loss.generation, (int)tensor->loss.measure, tensor->loss.error * 4294967296.0);
             free(part);
         }
         printf("]}");

@@ -47,8 +47,9 @@ def check_valid(want, got):
         check((-1 if a["mode"] is None else a["mode"]) == b["mode"] and a["mtime"] == b["mtime"], name + ": mode, time")
         if not a["tensors"]:
             check(a["identity"] == b["identity"], name + ": identity of the file")
-        check([(raw(t, "name"), raw(t, "dtype"), t["shape"], t["offset"], t["size"], t["identity"], True) for t in a["tensors"]]
-              == [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"], t["identity"], t["same"]) for t in b["tensors"]], name + ": tensors")
+        check([(raw(t, "name"), raw(t, "dtype"), t["shape"], t["offset"], t["size"], t["identity"], t["loss"], True) for t in a["tensors"]]
+              == [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"], t["identity"], t["loss"], t["same"]) for t in b["tensors"]],
+              name + ": tensors")
 
 
 def main():
