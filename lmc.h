@@ -4216,7 +4216,8 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
     if (x == 0) return 0;
-    if (!lmc__is_normal(x) || (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points) return LMC__EXCEPTION;
+    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE || (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
+        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 
@@ -4447,7 +4448,7 @@ attribute static size_t lmc__quantize_rows_##isa(uint16_t *symbols, const uint8_
             lmc__u32_##isa u, t; \
             memcpy(&x, src + 4 * i, sizeof x); \
             u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset; \
-            is_bad = (lmc__i32_##isa)u >> 31; \
+            is_bad = (lmc__i32_##isa)u >> 31 | (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE); \
             if (is_power) t = u >> log2; \
             else { \
                 const lmc__u64_##isa even = (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2); \
