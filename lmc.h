@@ -7325,7 +7325,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     (void)lmc__widen(f->wide, f->chunk, n, q->width);
     if (!q->is_predicted) return LMC_OK;
     LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size));
-    LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
+    if (f->options->second) LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
     (void)lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
