@@ -7376,7 +7376,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__fit_stride(q);
-    int64_t largest = INT64_MIN;
+    int64_t largest = INT64_MIN / 2;
     uint64_t at;
     size_t i;
     for (at = 0; at < q->n; at += stride) {
