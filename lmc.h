@@ -7597,13 +7597,13 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
     lmc__find_range(f, &first, &last);
     first = first < (uint32_t)(1 - q->grid.min) ? first : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
     if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min)) last = (uint32_t)(1 - q->grid.min); /* zero is a point */
-    q->n_codes = last - first + 2;
-    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
     if (!codes) return LMC_ERR_MEMORY;
     codes[0] = 0;
-    memcpy(codes + 1, q->codes + first, q->n_codes - 1);
-    (void)LMC_REALLOC(q->alloc_user, q->codes, LMC__SYMBOLS, 0);
+    memcpy(codes + 1, q->codes + first, last - first + 1);
+    (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
     q->codes = codes;
+    q->n_codes = last - first + 2;
     for (i = 1; i <= q->table_size; i++) q->table[i] = (uint16_t)(q->table[i] - (first - 1));
     q->grid.min += (int32_t)first - 1;
     q->grid.n_points = last - first + 1;
