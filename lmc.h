@@ -7614,8 +7614,10 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->is_predicted) q->grid.bias += by;
-    else for (i = 0; i < q->n_groups; i++) {
+    if (q->is_predicted) {
+        const int32_t most = 1 << 30, bias = q->grid.bias + by; /* of the format */
+        q->grid.bias = bias < -most ? -most : bias > most ? most : bias;
+    } else for (i = 0; i < q->n_groups; i++) {
         const int32_t scale = q->scales[i] + by / 65536;
         q->scales[i] = (uint16_t)(scale < 0x80 ? 0x80 : scale > (int32_t)(LMC__MAX_SCALE >> 16) ? (int32_t)(LMC__MAX_SCALE >> 16) : scale);
     }
