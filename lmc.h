@@ -7637,10 +7637,10 @@ static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *b
     unsigned tries;
     *found = 0;
     if (q->grid.is_log) {
-        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see lmc__log_error); sqrt(12 / 0.541) = 4.710 */
+        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see lmc__log_error); sqrt(12 / 0.541) = 4.7097 */
         uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE ? lmc__square_root((uint64_t)bound << 32) : 2 * (uint64_t)bound, step;
         if (q->info.loss.measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* half a step at the begin of an octave */
-        else step = relative * 4710 / 1000 >> 9;
+        else step = relative * 4709 / 1000 >> 9;
         if (step > 1u << 24) step = 1u << 24;
         if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
         if (step == 0) return LMC_OK;
