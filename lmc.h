@@ -7781,7 +7781,8 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
                       : !(options->bound > 0) || !(options->bound < 1) || (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
     if (options->second_elements.read && (options->second_elements.size != elements->size ||
-        (options->second && (options->second->n != elements->size / lmc_dtype_width(options->dtype) || options->second->is_predicted))))
+        (options->second && (options->second->n != elements->size / lmc_dtype_width(options->dtype) ||
+                             options->second->width != lmc_dtype_width(options->dtype) || options->second->is_predicted))))
         return LMC_ERR_ARGUMENT;
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
