@@ -7807,6 +7807,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
+    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;
     return status;
