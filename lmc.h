@@ -7506,15 +7506,33 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
         }
 }
 
+/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an earlier call for a lower symbol has left. */
+static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t s, uint32_t zero, uint32_t *distance)
+{
+    unsigned best;
+    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
+    best = *code;
+    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
+    if (*code < q->table_size && q->table[*code + 1] > s && (uint32_t)(q->table[*code + 1] - s) < *distance) {
+        best = *code + 1;
+        *distance = q->table[best] - s;
+    }
+    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
+        best = 0;
+        *distance = s > zero ? s - zero : zero - s;
+    }
+    return best;
+}
+
 /* The table of at most k codes, the first for zero. Returns its error. */
 static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc_quantizer *const q = f->q;
     const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
     const size_t max_bins = lmc__min(16 * (size_t)k, q->n < ((uint64_t)1 << 20) ? 1024 : LMC__MAX_BINS);
-    uint32_t first, last, s, code, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
+    uint32_t first, last, s, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
     uint64_t squares12 = 0;
-    unsigned shift = 0, n_cells, i, n = 0, skip = 256;
+    unsigned shift = 0, n_cells, i, n = 0, skip = 256, code;
     lmc__find_range(f, &first, &last);
     while ((last - first) >> shift >= max_bins) shift++;
     memset(f->bins, 0, sizeof f->bins);
@@ -7544,18 +7562,8 @@ static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     /* the nearest code of each symbol */
     memset(q->codes, 0, LMC__SYMBOLS);
     for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
-        uint32_t best, distance;
-        while (code < q->table_size && q->table[code + 1] <= s) code++;
-        best = code;
-        distance = s > q->table[code] ? s - q->table[code] : q->table[code] - s;
-        if (code < q->table_size && (uint32_t)(q->table[code + 1] - s) < distance && q->table[code + 1] > s) {
-            best = code + 1;
-            distance = q->table[code + 1] - s;
-        }
-        if (zero && (s > zero ? s - zero : zero - s) < distance) {
-            best = 0;
-            distance = s > zero ? s - zero : zero - s;
-        }
+        uint32_t distance;
+        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
         q->codes[s] = (uint8_t)best;
         codes[best] += f->counts[s];
         squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
@@ -10639,16 +10647,18 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     return LMC_OK;
 }
 
-/* The code that each symbol of a table has; others have that of zero. */
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for BF16 may be rounded to a neighbour. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
-    unsigned i;
+    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min);
+    uint32_t s, distance;
+    unsigned code = 1;
     if (q->table_size == 0) return LMC_OK;
     q->n_codes = LMC__SYMBOLS;
     q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
     if (!q->codes) return LMC_ERR_MEMORY;
     memset(q->codes, 0, q->n_codes);
-    for (i = 1; i <= q->table_size; i++) q->codes[q->table[i]] = (uint8_t)i;
+    for (s = 1; s < LMC__EXCEPTION; s++) q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
     return LMC_OK;
 }
 
