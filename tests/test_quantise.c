@@ -1,0 +1,1254 @@
+/* Quantisers: their kernels against the spec's definitions, k-means against brute force, fitted quantisers against what they promise, measured in
+ * double; tensors and snapshots that are coded with them; damaged blocks. */
+#include "t_io.h"
+#include "t_parts.h"
+
+#include <float.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static t_guard g_src, g_second, g_dst, g_enc, g_ws;
+
+/* -- numbers -- */
+
+static double float_of(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+static uint32_t bits_of(double v)
+{
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+static uint32_t get(const uint8_t *p, size_t i, unsigned width)
+{
+    return width == 4 ? lmc__load32(p + 4 * i) : (uint32_t)lmc__load16(p + 2 * i) << 16;
+}
+
+static void put(uint8_t *p, size_t i, unsigned width, uint32_t bits)
+{
+    if (width == 4) lmc__store32(p + 4 * i, bits);
+    else lmc__store16(p + 2 * i, (uint16_t)(bits >> 16));
+}
+
+static int is_normal(uint32_t bits)
+{
+    bits &= 0x7FFFFFFF;
+    return bits >= 0x00800000 && bits < 0x7F800000;
+}
+
+static double gauss(uint64_t *seed) { return (double)t_gauss(seed) / 4294967296.0; }
+
+/* -- kernels -- */
+
+static uint32_t slow_scale(uint32_t p, const lmc__grid *grid)
+{
+    int64_t v = p & 0x7FFFFFFF;
+    if (v < (int64_t)grid->floor) v = grid->floor;
+    v = v / 2 + grid->bias;
+    if (v < 0x00800000) v = 0x00800000;
+    if (v > 0x77000000) v = 0x77000000;
+    return (uint32_t)v & 0xFFFF0000u;
+}
+
+/* An element as the spec has it (7.6). */
+static uint32_t slow_restore(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
+{
+    int64_t t = (int64_t)symbol - 1, v;
+    uint32_t sign = 0;
+    if (symbol == 0) return 0;
+    if (!grid->is_log) return bits_of((double)(grid->min + t) * float_of(scale));
+    if (grid->is_signed) {
+        sign = (uint32_t)(t & 1) << 31;
+        t /= 2;
+    }
+    v = (int64_t)scale + (grid->min + t) * (int64_t)grid->step;
+    return (uint32_t)(v < 0x00800000 ? 0x00800000 : v > 0x7F7F0000 ? 0x7F7F0000 : v) | sign;
+}
+
+static lmc__grid random_grid(uint64_t *seed, int is_log)
+{
+    static const uint32_t steps[] = {1, 2, 3, 7, 1u << 10, 1677, 16777, 1u << 13, 1u << 15, 1u << 16, 167772, 5033164, (1u << 24) - 1, 1u << 24};
+    lmc__grid grid;
+    uint32_t most;
+    memset(&grid, 0, sizeof grid);
+    grid.is_log = is_log;
+    if (is_log) {
+        grid.is_signed = (int)t_below(seed, 2);
+        grid.step = t_below(seed, 3) ? steps[t_below(seed, COUNT(steps))] : 1 + (uint32_t)t_below(seed, 1u << 24);
+    } else {
+        grid.bias = (int32_t)t_below(seed, (1u << 31) + 1u) - (1 << 30);
+        if (t_below(seed, 8) == 0) grid.bias = t_below(seed, 2) ? 1 << 30 : -(1 << 30);
+        grid.floor = t_below(seed, 3) ? (uint32_t)t_below(seed, 0x7F800001) : t_below(seed, 2) ? 0x7F800000 : 0;
+    }
+    most = grid.is_signed ? 32767 : 65534;
+    if (is_log && most > 0x7FFFFFFFu / grid.step) most = 0x7FFFFFFFu / grid.step;
+    grid.n_points = t_below(seed, 2) ? most : 1 + (uint32_t)t_below(seed, most);
+    switch (t_below(seed, 4)) {
+    case 0: grid.min = 0; break;
+    case 1: grid.min = -(int32_t)t_below(seed, is_log ? grid.n_points : 65536); break;
+    default: grid.min = -(int32_t)(grid.n_points / 2);
+    }
+    return grid;
+}
+
+/* Bits that say much about a scale and a grid: points and borders between them, a few steps beside; or anything. */
+static uint32_t telling_bits(uint64_t *seed, uint32_t scale, const lmc__grid *grid)
+{
+    static const uint32_t special[] = {0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F7F0000, 0x7F7F0001, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0x3F800000};
+    const uint32_t sign = (uint32_t)t_below(seed, 2) << 31, beside = (uint32_t)t_below(seed, 5) - 2;
+    const int64_t q = grid->min + (int64_t)t_below(seed, grid->n_points + 2) - 1;
+    switch (t_below(seed, 6)) {
+    case 0: return special[t_below(seed, COUNT(special))] | sign;
+    case 1: return (uint32_t)t_random(seed);
+    case 2: case 3: /* a point */
+        if (!grid->is_log) return bits_of((double)q * float_of(scale)) + beside;
+        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step) & 0x7FFFFFFF) + beside + sign;
+    default: /* a border */
+        if (!grid->is_log) return bits_of(((double)q + 0.5) * float_of(scale)) + beside;
+        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step + (int64_t)(grid->step / 2)) & 0x7FFFFFFF) + beside + sign;
+    }
+}
+
+static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_log)
+{
+    const lmc__grid grid = random_grid(seed, is_log);
+    const uint32_t largest = is_log ? 0x7F7F : 0x7700, upper = t_below(seed, 8) ? 0x80 + (uint32_t)t_below(seed, largest - 0x7F) : t_below(seed, 2) ? largest : 0x80;
+    const uint32_t scale = (is_log || t_below(seed, 4) ? upper : 0x3F80) << 16;
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80];
+    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_second, 4 * n);
+    size_t i, exceptions = 0;
+    int ok = 1;
+    t_note("%s, %s%s grid of %u from %d, step %u, scale %x, n %lu", lmc_tier_name(k->tier), grid.is_signed ? "signed " : "", is_log ? "log" : "linear",
+           (unsigned)grid.n_points, (int)grid.min, (unsigned)grid.step, (unsigned)scale, (unsigned long)n);
+    /* any symbols, also some that no encoder makes */
+    for (i = 0; i < n; i++) symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+    k->restore_rows(dst, symbols, n, scale, &grid);
+    for (i = 0; i < n; i++) ok &= lmc__load32(dst + 4 * i) == slow_restore(symbols[i], scale, &grid);
+    CHECK(ok);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = telling_bits(seed, scale, &grid);
+        lmc__store32(x + 4 * i, v);
+        expected[i] = (uint16_t)(is_log ? lmc__quantize_log(v, scale, &grid) : lmc__quantize_linear(v, scale, &grid));
+        exceptions += expected[i] == LMC__EXCEPTION;
+    }
+    CHECK(k->quantize_rows(symbols, x, n, scale, &grid) == exceptions);
+    CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = lmc__load32(x + 4 * i), s = symbols[i], sign = v & 0x80000000u;
+        const uint32_t most = grid.n_points << grid.is_signed;
+        uint32_t restored, again;
+        if (v == 0) ok &= s == 0;
+        else if (!is_normal(v) || (is_log && sign && !grid.is_signed)) ok &= s == LMC__EXCEPTION;
+        if (s == LMC__EXCEPTION) continue;
+        ok &= s <= most;
+        restored = slow_restore(s, scale, &grid);
+        again = is_log ? lmc__quantize_log(restored, scale, &grid) : lmc__quantize_linear(restored, scale, &grid);
+        ok &= again == s; /* nothing changes any more */
+        if (is_log && v) { /* half a step at most, where the next point may be no nearer */
+            const uint32_t a = v & 0x7FFFFFFF, b = restored & 0x7FFFFFFF;
+            ok &= restored >> 31 == v >> 31 && b != 0 && (a > b ? a - b : b - a) <= grid.step / 2;
+        } else if (v) {
+            const double off = fabs(float_of(restored) / float_of(scale) - float_of(v) / float_of(scale));
+            ok &= off <= 0.5 * (1 + 1e-6);
+        }
+    }
+    CHECK(ok);
+    /* every symbol that the grid has comes back */
+    for (i = 0; i < n; i++) symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
+    k->restore_rows(dst, symbols, n, scale, &grid);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = lmc__load32(dst + 4 * i) & 0x7FFFFFFF, s = symbols[i];
+        const uint32_t again = is_log ? lmc__quantize_log(lmc__load32(dst + 4 * i), scale, &grid) : lmc__quantize_linear(lmc__load32(dst + 4 * i), scale, &grid);
+        if (is_log && (v == 0x00800000 || v == 0x7F7F0000)) continue; /* perhaps clamped */
+        if (!is_log && grid.min + (int64_t)s - 1 == 0) ok &= v == 0;
+        else ok &= again == s;
+    }
+    CHECK(ok);
+}
+
+static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
+{
+    const lmc__grid grid = random_grid(seed, 0);
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80], given[80];
+    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_enc, 4 * n), *const second = t_tail(&g_second, 4 * n);
+    size_t i, exceptions = 0;
+    int ok = 1;
+    t_note("%s, updates, %u from %d, bias %d, floor %x, n %lu", lmc_tier_name(k->tier), (unsigned)grid.n_points, (int)grid.min, (int)grid.bias, (unsigned)grid.floor,
+           (unsigned long)n);
+    for (i = 0; i < n; i++) {
+        const uint32_t p = t_below(seed, 4) ? (uint32_t)t_random(seed) : telling_bits(seed, 0x3F800000, &grid);
+        lmc__store32(second + 4 * i, p);
+        symbols[i] = given[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+        lmc__store32(x + 4 * i, telling_bits(seed, slow_scale(p, &grid), &grid));
+    }
+    k->restore_updates(dst, symbols, second, n, &grid);
+    for (i = 0; i < n; i++) ok &= lmc__load32(dst + 4 * i) == slow_restore(symbols[i], slow_scale(lmc__load32(second + 4 * i), &grid), &grid);
+    CHECK(ok);
+    for (i = 0; i < n; i++) {
+        expected[i] = (uint16_t)lmc__quantize_linear(lmc__load32(x + 4 * i), slow_scale(lmc__load32(second + 4 * i), &grid), &grid);
+        exceptions += expected[i] == LMC__EXCEPTION;
+    }
+    CHECK(k->quantize_updates(symbols, x, second, n, &grid) == exceptions);
+    CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
+    /* in place, as a delta is applied */
+    if (n) memcpy(symbols, given, 2 * n);
+    k->restore_updates(second, symbols, second, n, &grid);
+    CHECK(n == 0 || memcmp(second, dst, 4 * n) == 0);
+}
+
+static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
+{
+    uint8_t *const src = t_tail(&g_src, 4 * n), *const codes = t_tail(&g_second, n);
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n), table[256];
+    uint8_t *high, *low;
+    uint32_t sum = 0, count = 0, got = 99;
+    unsigned low_bits;
+    size_t i;
+    int ok = 1;
+    t_note("%s, sums and tables, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
+    for (i = 0; i < n; i++) {
+        uint32_t v = (uint32_t)t_random(seed);
+        if (t_below(seed, 4) == 0) v = (v & 0x807FFFFF) | (t_below(seed, 2) ? 0x7F800000 : 0);
+        if (t_below(seed, 8) == 0) v = 0x7F7FFFFF | v;
+        lmc__store32(src + 4 * i, v);
+        if (is_normal(v)) {
+            sum += (v & 0x7FFFFFFF) / 16384;
+            count++;
+        }
+    }
+    CHECK(k->sum_magnitudes(src, n, &got) == sum);
+    CHECK(got == count);
+    for (i = 0; i < 256; i++) table[i] = (uint16_t)t_random(seed);
+    for (i = 0; i < n; i++) codes[i] = (uint8_t)t_random(seed);
+    k->look_up(symbols, codes, n, table);
+    for (i = 0; i < n; i++) ok &= symbols[i] == table[codes[i]];
+    CHECK(ok);
+    low_bits = (unsigned)t_below(seed, 9);
+    low = low_bits ? t_tail(&g_src, n) : NULL;
+    for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));
+    k->join_symbols(symbols, codes, low, n, low_bits);
+    for (i = 0; i < n; i++) ok &= symbols[i] == (uint16_t)((unsigned)codes[i] << low_bits | (low ? low[i] : 0u));
+    CHECK(ok);
+    high = t_tail(&g_enc, n);
+    k->cut_symbols(high, low ? (low = t_tail(&g_ws, n)) : NULL, symbols, n, low_bits);
+    CHECK(n == 0 || memcmp(high, codes, n) == 0);
+    CHECK(n == 0 || low == NULL || memcmp(low, t_tail(&g_src, n), n) == 0);
+}
+
+/* Division in integers against the machine's, where a float is no more than that. */
+static void test_division(uint64_t *seed)
+{
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD == 0 && !defined(__FAST_MATH__)
+    const long tries = t_quick ? 100000 : t_long ? 200000000 : 2000000;
+    long i, wrong = 0;
+    t_note("division");
+    for (i = 0; i < tries && wrong == 0; i++) {
+        const uint64_t r = t_random(seed);
+        const uint32_t scale = (0x80 + (uint32_t)(r % (0x7700 - 0x7F))) << 16;
+        uint32_t magnitude, want;
+        float a, b;
+        volatile float quotient;
+        if (i % 4 == 0) magnitude = 0x00800000 + (uint32_t)((r >> 20) % 0x7F000000); /* anything */
+        else if (i % 4 == 1) { /* near a border */
+            magnitude = bits_of(((double)(r >> 20 & 0xFFFF) + 0.5) * float_of(scale)) + (uint32_t)(r >> 40 & 3) - 2;
+        } else { /* within reach: exponents that differ by -2 .. 17 */
+            const int64_t m = (int64_t)(scale & 0x7F800000) + ((int64_t)(r >> 20 & 31) % 20 - 2) * 0x00800000 + (int64_t)(r >> 32 & 0x7FFFFF);
+            magnitude = (uint32_t)m;
+        }
+        if (!is_normal(magnitude) || magnitude >> 31) continue;
+        memcpy(&a, &magnitude, 4);
+        memcpy(&b, &scale, 4);
+        quotient = a / b;
+        want = quotient >= 65536 ? 65536 : (uint32_t)floor((double)quotient + 0.5);
+        if (lmc__divide(magnitude, scale) != want) {
+            wrong++;
+            t_note("division: %x by %x", (unsigned)magnitude, (unsigned)scale);
+        }
+    }
+    CHECK(wrong == 0);
+    /* one scale of each mantissa by all mantissas, at exponents where rounding shows */
+    for (i = 0; i < 128 && wrong == 0; i += t_quick ? 37 : t_long ? 1 : 9) {
+        const uint32_t scale = (0x3F80 + (uint32_t)i) << 16;
+        uint32_t magnitude;
+        for (magnitude = 0x47000000; magnitude < 0x47800000; magnitude += t_long ? 1 : 5) {
+            float a, b;
+            volatile float quotient;
+            memcpy(&a, &magnitude, 4);
+            memcpy(&b, &scale, 4);
+            quotient = a / b;
+            wrong += lmc__divide(magnitude, scale) != (uint32_t)floor((double)quotient + 0.5);
+        }
+    }
+    CHECK(wrong == 0);
+#else
+    (void)seed;
+#endif
+}
+
+static void test_kernels(void)
+{
+    uint64_t seed = 61;
+    const lmc__kernels *const k = lmc__get_kernels();
+    size_t n, repeat;
+    for (n = 0; n <= 70; n++)
+        for (repeat = 0; repeat < (t_quick ? 10u : t_long ? 3000u : 100u); repeat++) {
+            test_rows(k, &seed, n, 0);
+            test_rows(k, &seed, n, 1);
+            test_updates(k, &seed, n);
+            if (repeat % 5 == 0) test_other_kernels(k, &seed, n);
+        }
+    test_division(&seed);
+}
+
+/* -- k-means -- */
+
+/* Costs of the best 1 .. k cells, from their definition. best[j]: of j cells. */
+static void slow_cells(const uint32_t *counts, size_t n, unsigned k, uint64_t *best)
+{
+    static uint64_t cost[65][65], least[65][65];
+    size_t a, b;
+    unsigned j;
+    for (a = 0; a < n; a++)
+        for (b = a + 1; b <= n; b++) {
+            uint64_t count = 0, sum = 0, square = 0;
+            size_t i;
+            for (i = a; i < b; i++) {
+                count += counts[i];
+                sum += (uint64_t)counts[i] * (i - a);
+                square += (uint64_t)counts[i] * (i - a) * (i - a);
+            }
+            cost[a][b] = count ? square - sum * sum / count : 0; /* rounded up */
+        }
+    for (b = 0; b <= n; b++) least[0][b] = b ? UINT64_MAX : 0;
+    for (j = 1; j <= k; j++)
+        for (b = 0; b <= n; b++) {
+            least[j][b] = least[j - 1][b];
+            for (a = 0; a < b; a++)
+                if (least[j - 1][a] != UINT64_MAX && least[j - 1][a] + cost[a][b] < least[j][b]) least[j][b] = least[j - 1][a] + cost[a][b];
+        }
+    for (j = 1; j <= k; j++) best[j] = least[j][n];
+}
+
+static uint64_t cost_of(const lmc__clusters *c, const uint16_t *ends, unsigned n)
+{
+    uint64_t cost = 0;
+    unsigned i;
+    for (i = 0; i < n; i++) cost += lmc__cell_cost(c, i ? ends[i - 1] : 0, ends[i]);
+    return cost;
+}
+
+/* What is found costs as much as the best of as many cells (rounding: one for each cell); and there are as many as were asked for, or at least
+ * as many as the largest number below for which there is a range of prices, wider than the search looks. */
+static void test_small_cells(void)
+{
+    static lmc__clusters clusters;
+    uint64_t seed = 5;
+    int repeat;
+    for (repeat = 0; repeat < (t_quick ? 300 : t_long ? 200000 : 3000); repeat++) {
+        const size_t n = 1 + t_below(&seed, 64);
+        const unsigned k = 1 + (unsigned)t_below(&seed, 16), kind = (unsigned)t_below(&seed, 6);
+        uint32_t counts[64];
+        uint64_t best[66], cost;
+        uint16_t ends[256];
+        unsigned found, i, j;
+        size_t b;
+        t_note("k-means %d: kind %u, %lu bins, %u cells", repeat, kind, (unsigned long)n, k);
+        for (b = 0; b < n; b++) {
+            const uint64_t r = t_random(&seed);
+            switch (kind) {
+            case 0: counts[b] = (uint32_t)(r % 100); break;
+            case 1: counts[b] = r % 7 ? 0 : (uint32_t)(r >> 32) % 1000; break;          /* few */
+            case 2: counts[b] = (uint32_t)(r >> 32) >> (r % 20 + 13); break;            /* skewed */
+            case 3: counts[b] = 5; break;                                               /* constant: many ties */
+            case 4: counts[b] = 1 + (uint32_t)(4000 >> (b > n / 2 ? b - n / 2 : n / 2 - b)); break;
+            default: counts[b] = b % 8 == 3 ? 50 : 0; break;                            /* a comb */
+            }
+        }
+        lmc__set_clusters(&clusters, counts, n);
+        found = lmc__find_cells(&clusters, k, ends);
+        if (!CHECK(found >= 1 && found <= k && ends[found - 1] == n)) continue;
+        for (i = 1; i < found; i++) CHECK(ends[i] > ends[i - 1]);
+        for (b = 0; b < n; b++) counts[b] = clusters.count[b + 1] - clusters.count[b]; /* scaled down where they are many */
+        slow_cells(counts, n, 65 < n + 1 ? 64 : (unsigned)n, best);
+        cost = cost_of(&clusters, ends, found);
+        CHECK(cost <= best[found <= n ? found : n] + found);
+        for (j = found + 1; j <= k && j <= n; j++) { /* for no price are j cells clearly best */
+            double above = 1e300, below = 0;
+            for (i = 1; i <= n; i++) {
+                const double slope = ((double)best[i] - (double)best[j]) / ((double)j - (double)i);
+                if (i < j && slope < above) above = slope;
+                if (i > j && slope > below) below = slope;
+            }
+            CHECK(above - below <= above / 1024 + 4.0 * k + 4);
+        }
+    }
+}
+
+/* The least sum of squared distances of n bins to the means of k cells, by divide and conquer: cells' begins do not go back. */
+typedef struct exact {
+    const uint32_t *counts;
+    double *count, *sum, *square, *from, *to;
+} exact;
+
+static double exact_cost(const exact *e, size_t a, size_t b)
+{
+    const double count = e->count[b] - e->count[a], sum = e->sum[b] - e->sum[a];
+    return count > 0 ? e->square[b] - e->square[a] - sum * sum / count : 0;
+}
+
+static void exact_range(const exact *e, size_t low, size_t high, size_t first, size_t last)
+{
+    const size_t middle = (low + high) / 2;
+    size_t a, at = first;
+    double best = 1e300;
+    for (a = first; a <= last && a < middle; a++) {
+        const double cost = e->from[a] + exact_cost(e, a, middle);
+        if (cost < best) {
+            best = cost;
+            at = a;
+        }
+    }
+    e->to[middle] = best;
+    if (low < middle) exact_range(e, low, middle - 1, first, at);
+    if (middle < high) exact_range(e, middle + 1, high, at, last);
+}
+
+static double exact_cells(const uint32_t *counts, size_t n, unsigned k)
+{
+    exact e;
+    double *const room = (double *)malloc(5 * (n + 1) * sizeof(double)), result;
+    const double middle = (double)n / 2; /* nearer to the numbers: less is lost */
+    size_t i;
+    if (room == NULL) abort();
+    e.counts = counts;
+    e.count = room;
+    e.sum = room + n + 1;
+    e.square = room + 2 * (n + 1);
+    e.from = room + 3 * (n + 1);
+    e.to = room + 4 * (n + 1);
+    e.count[0] = e.sum[0] = e.square[0] = 0;
+    for (i = 0; i < n; i++) {
+        e.count[i + 1] = e.count[i] + counts[i];
+        e.sum[i + 1] = e.sum[i] + counts[i] * ((double)i - middle);
+        e.square[i + 1] = e.square[i] + counts[i] * ((double)i - middle) * ((double)i - middle);
+    }
+    e.from[0] = 1e300;
+    for (i = 1; i <= n; i++) e.from[i] = exact_cost(&e, 0, i);
+    for (; k > 1; k--) {
+        double *const swap = e.from;
+        exact_range(&e, 1, n, 0, n - 1);
+        e.to[0] = 1e300;
+        for (i = 1; i <= n; i++)
+            if (e.from[i] < e.to[i]) e.to[i] = e.from[i];
+        e.from = e.to;
+        e.to = swap;
+    }
+    result = e.from[n];
+    free(room);
+    return result;
+}
+
+static void test_large_cells(void)
+{
+    static lmc__clusters clusters;
+    static uint32_t counts[LMC__MAX_BINS];
+    static const unsigned ks[] = {7, 15, 16, 63, 255};
+    uint64_t seed = 6;
+    size_t i, kind, b;
+    for (kind = 0; kind < 3; kind++)
+        for (i = 0; i < COUNT(ks); i++) {
+            const size_t n = kind == 1 ? 1000 : LMC__MAX_BINS;
+            const unsigned k = ks[i];
+            uint16_t ends[256];
+            unsigned found;
+            double cost, best;
+            if (t_quick && n > 1000) continue;
+            memset(counts, 0, sizeof counts);
+            for (b = 0; b < 400000; b++) {
+                const double g = gauss(&seed), at = (double)n / 2 + (double)n / 14 * (kind == 2 ? g * fabs(g) * (b % 3 ? 1 : 3) : g);
+                if (at >= 0 && at < (double)n) counts[(size_t)at]++;
+            }
+            t_note("k-means: kind %lu, %u cells", (unsigned long)kind, k);
+            lmc__set_clusters(&clusters, counts, n);
+            found = lmc__find_cells(&clusters, k, ends);
+            best = exact_cells(counts, n, k);
+            cost = (double)cost_of(&clusters, ends, found);
+            CHECK(found <= k && cost >= best * (1 - 1e-9) && cost <= best * 1.001 + k);
+        }
+}
+
+/* -- tensors to quantise -- */
+
+enum kind {
+    K_GAUSS,  /* rows of scales that differ a little */
+    K_MOMENT, /* first moments of those second moments */
+    K_SECOND, /* rows of scales that differ much, a few zeros */
+    K_WIDE,   /* of all exponents alike */
+    K_BITS,   /* random bits */
+    K_BORDER, /* about where octaves begin */
+    K_LARGE,  /* the largest numbers, and some of 1 */
+    K_SMALL,  /* the smallest normal ones */
+    K_ODD,    /* gauss, and 1 in 200 is NaN, infinite, subnormal, -0 or 0 */
+    KINDS
+};
+static const char *const kind_names[KINDS] = {"gauss", "moment", "second", "wide", "bits", "border", "large", "small", "odd"};
+
+/* Elements of F32 or BF16 (by truncation); first moments to p, second ones to second if that is not NULL. */
+static void fill(uint8_t *p, uint8_t *second, size_t n, unsigned width, enum kind kind, uint64_t seed)
+{
+    double scale = 1;
+    size_t i;
+    seed = seed * 100 + (uint64_t)kind;
+    for (i = 0; i < n; i++) {
+        const uint64_t r = t_random(&seed);
+        const double g = gauss(&seed);
+        uint32_t bits = 0;
+        if (i % 1000 == 0) scale = exp2(gauss(&seed) * (kind == K_GAUSS || kind == K_ODD ? 0.5 : 2));
+        switch (kind) {
+        case K_GAUSS: case K_ODD: bits = bits_of(0.02 * scale * g); break;
+        case K_MOMENT: case K_SECOND: {
+            const double v = 1e-9 * scale * exp2(2.5 * gauss(&seed));
+            bits = r % 97 == 0 && kind == K_SECOND ? 0 : bits_of(kind == K_SECOND ? v : 0.3 * sqrt(v) * g);
+            if (second) put(second, i, width, r % 97 == 0 ? 0 : bits_of(v));
+            break;
+        }
+        case K_WIDE: bits = (uint32_t)r & 0x80000000u; bits |= 0x00800000 + (uint32_t)(r >> 32) % 0x7F000000u; break;
+        case K_BITS: bits = (uint32_t)r; break;
+        case K_BORDER: bits = 0x3B800000 + ((uint32_t)(r % 16) << 23) + (width == 4 ? (uint32_t)(r >> 8 & 7) - 4 : ((uint32_t)(r >> 8 & 7) - 4) << 16); break;
+        case K_LARGE: bits = r % 50 ? 0x7F7FFFFF - (uint32_t)(r >> 8 & 0xFFFFF) : 0x3F800000; break;
+        case K_SMALL: bits = 0x00800000 + (uint32_t)(r >> 8 & 0x3FFFFF); break;
+        default: break;
+        }
+        if (kind == K_ODD && r % 200 == 0) {
+            static const uint32_t odd[] = {0x7FC00001, 0xFFA50000, 0x7F800000, 0xFF800000, 0x80000000, 0x00010000, 0x807F0000, 0, 0x7F810003};
+            bits = odd[(r >> 20) % COUNT(odd)];
+        }
+        put(p, i, width, bits);
+    }
+}
+
+typedef struct memory_elements {
+    const uint8_t *data;
+    size_t size;
+    t_calls *calls;
+} memory_elements;
+
+static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const memory_elements *m = (const memory_elements *)user;
+    if (t_fails(m->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (!CHECK(offset <= m->size && size <= m->size - offset)) return LMC_ERR_READ;
+    memcpy(dst, m->data + offset, size);
+    return LMC_OK;
+}
+
+static lmc_elements elements_of(memory_elements *m, const uint8_t *data, size_t size)
+{
+    lmc_elements elements;
+    m->data = data;
+    m->size = size;
+    m->calls = NULL;
+    elements.read = read_elements;
+    elements.user = m;
+    elements.size = size;
+    return elements;
+}
+
+/* What is to be fitted. */
+typedef struct plan {
+    enum lmc_dtype dtype;
+    enum lmc_role role;
+    enum kind kind;
+    size_t n;
+    unsigned bits;
+    enum lmc_measure measure;
+    double bound;
+    uint64_t group;
+} plan;
+
+static lmc_quantizer_options options_of(const plan *p)
+{
+    lmc_quantizer_options options;
+    memset(&options, 0, sizeof options);
+    options.dtype = p->dtype;
+    options.role = p->role;
+    options.bits = p->bits;
+    options.measure = p->measure;
+    options.bound = p->bound;
+    options.group = p->group;
+    return options;
+}
+
+/* A quantizer for size bytes; second: of the moment that is decoded to second, or NULL. */
+static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const uint8_t *second, const lmc_quantizer *second_quantizer, lmc_quantizer_info *info)
+{
+    lmc_quantizer_options options = options_of(p);
+    memory_elements memory, second_memory;
+    lmc_elements elements = elements_of(&memory, x, size);
+    lmc_quantizer *q = NULL;
+    if (second) options.second_elements = elements_of(&second_memory, second, size);
+    options.second = second_quantizer;
+    CHECK_STATUS(lmc_fit_quantizer(&q, &elements, &options), LMC_OK);
+    memset(info, 0, sizeof *info);
+    if (q) CHECK_STATUS(lmc_get_quantizer_info(q, info), LMC_OK);
+    return q;
+}
+
+static void note_plan(const plan *p)
+{
+    t_note("%s %s, role %d, %s, %u bits, measure %d, bound %g, group %lu, n %lu", p->dtype == LMC_F32 ? "F32" : "BF16", kind_names[p->kind], (int)p->role, "", p->bits,
+           (int)p->measure, p->bound, (unsigned long)p->group, (unsigned long)p->n);
+}
+
+/* What survives exactly does: 0 becomes 0, all that is no normal number is as it was, and so are negative second moments; no positive one is zero. */
+static int keeps_exceptions(const plan *p, const uint8_t *x, const uint8_t *y)
+{
+    const unsigned width = lmc_dtype_width(p->dtype);
+    size_t i;
+    int ok = 1;
+    for (i = 0; i < p->n; i++) {
+        const uint32_t a = get(x, i, width), b = get(y, i, width);
+        if (!is_normal(a) || (p->role == LMC_ROLE_SECOND_MOMENT && a >> 31)) ok &= a == b;
+        else if (p->role == LMC_ROLE_SECOND_MOMENT || p->measure == LMC_MEASURE_RELATIVE) ok &= is_normal(b) && b >> 31 == a >> 31;
+        else ok &= b == 0 || is_normal(b);
+    }
+    return ok;
+}
+
+/* The largest change of a normal element, over it. */
+static double largest_change(const plan *p, const uint8_t *x, const uint8_t *y)
+{
+    const unsigned width = lmc_dtype_width(p->dtype);
+    double largest = 0;
+    size_t i;
+    for (i = 0; i < p->n; i++) {
+        const uint32_t a = get(x, i, width), b = get(y, i, width);
+        double change;
+        if (!is_normal(a)) continue;
+        change = fabs(float_of(b) - float_of(a)) / fabs(float_of(a));
+        if (change > largest) largest = change;
+    }
+    return largest;
+}
+
+/* The error by its measure: of second moments, of 1 / sqrt(v), or relative to each element; v: decoded second moments or NULL. */
+static double measured_error(const plan *p, enum lmc_measure measure, const uint8_t *x, const uint8_t *y, const uint8_t *v)
+{
+    const unsigned width = lmc_dtype_width(p->dtype);
+    double error = 0, power = 0;
+    size_t i;
+    if (measure == LMC_MEASURE_RELATIVE) return largest_change(p, x, y);
+    for (i = 0; i < p->n; i++) {
+        const uint32_t xb = get(x, i, width), yb = get(y, i, width);
+        double a, d, weight = 1;
+        if (!is_normal(xb)) continue;
+        a = float_of(xb);
+        d = float_of(yb) - a;
+        if (p->role == LMC_ROLE_SECOND_MOMENT) {
+            if (xb >> 31) continue;
+            d = measure == LMC_MEASURE_UPDATE ? sqrt(a / float_of(yb)) - 1 : d / a;
+            a = 1;
+        } else if (v) weight = 1 / (sqrt(fabs(float_of(get(v, i, width)))) + 1e-8);
+        error += d * d * weight * weight;
+        power += a * a * weight * weight;
+    }
+    if (power == 0) return 0;
+    return measure == LMC_MEASURE_UPDATE ? sqrt(error / power) : error / power;
+}
+
+static uint8_t *quantized_copy(const lmc_quantizer *q, const uint8_t *x, size_t size, const uint8_t *second)
+{
+    uint8_t *const y = (uint8_t *)t_copy(x, size);
+    CHECK_STATUS(lmc_quantize(q, y, 0, size, second), LMC_OK);
+    return y;
+}
+
+/* lmc_quantize in pieces, of one element and more, and again: nothing changes. */
+static void check_pieces(const plan *p, const lmc_quantizer *q, const uint8_t *x, const uint8_t *y, size_t size, const uint8_t *second)
+{
+    const unsigned width = lmc_dtype_width(p->dtype);
+    uint64_t seed = size;
+    uint8_t *const z = (uint8_t *)t_copy(x, size);
+    size_t at = 0, n;
+    for (; at < size; at += n) {
+        n = width * (1 + t_below(&seed, t_below(&seed, 2) ? 3000 : 7));
+        if (n > size - at) n = size - at;
+        memcpy(t_tail(&g_dst, n), x + at, n);
+        if (second) memcpy(t_tail(&g_second, n), second + at, n);
+        CHECK_STATUS(lmc_quantize(q, t_tail(&g_dst, n), at, n, second ? t_tail(&g_second, n) : NULL), LMC_OK);
+        memcpy(z + at, t_tail(&g_dst, n), n);
+        if (at > 100000 && t_quick) break;
+    }
+    CHECK(memcmp(z, y, at < size ? at : size) == 0);
+    memcpy(z, y, size);
+    CHECK_STATUS(lmc_quantize(q, z, 0, size, second), LMC_OK);
+    CHECK(memcmp(z, y, size) == 0);
+    free(z);
+}
+
+/* A bound that holds for every element, or nothing is quantised at all. */
+static void test_hard_bound(void)
+{
+    static const double bounds[] = {1e-2, 1e-3, 0.3, 1e-4, 0.99, 1e-6};
+    static const uint64_t groups[] = {0, 64, 5000, 1u << 20};
+    const size_t n = 40000;
+    uint8_t *const x = (uint8_t *)malloc(4 * n);
+    size_t b, kind, d, g = 0;
+    long quantised = 0;
+    if (x == NULL) abort();
+    for (d = 0; d < 2; d++)
+        for (kind = 0; kind < KINDS; kind++)
+            for (b = 0; b < (t_quick ? 3 : COUNT(bounds)); b++, g++) {
+                plan p;
+                lmc_quantizer_info info;
+                lmc_quantizer *q;
+                uint8_t *y;
+                size_t size;
+                memset(&p, 0, sizeof p);
+                p.dtype = d ? LMC_BF16 : LMC_F32;
+                p.role = (g + kind) % 3 == 0 ? LMC_ROLE_FIRST_MOMENT : kind == K_SECOND ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_OTHER;
+                p.kind = (enum kind)kind;
+                p.n = n;
+                p.measure = LMC_MEASURE_RELATIVE;
+                p.bound = bounds[b];
+                p.group = groups[g % COUNT(groups)];
+                note_plan(&p);
+                size = n * lmc_dtype_width(p.dtype);
+                fill(x, NULL, n, lmc_dtype_width(p.dtype), p.kind, b);
+                q = fit(&p, x, size, NULL, NULL, &info);
+                if (!q) continue;
+                y = quantized_copy(q, x, size, NULL);
+                if (info.is_lossless) {
+                    CHECK(memcmp(x, y, size) == 0 && info.reason[0] && info.loss.generation == 0);
+                    /* what the bound allows is not left out for nothing */
+                    CHECK(kind == K_WIDE || kind == K_BITS || kind == K_LARGE || kind == K_SMALL || kind == K_BORDER || p.bound < 1e-3 || (d && p.bound <= 1e-2));
+                } else {
+                    const double largest = largest_change(&p, x, y);
+                    CHECK(largest <= p.bound);
+                    CHECK(info.loss.error <= p.bound && largest <= info.loss.error && info.loss.measure == LMC_MEASURE_RELATIVE && info.loss.generation == 1);
+                    CHECK(keeps_exceptions(&p, x, y));
+                    check_pieces(&p, q, x, y, size, NULL);
+                    quantised++;
+                }
+                lmc_free_quantizer(q);
+                free(y);
+            }
+    CHECK(quantised > (t_quick ? 15 : 40));
+    free(x);
+}
+
+/* A moment's pair: the second one quantised or not, then the first one by its update. Errors as claimed, and within the bounds. */
+static void try_fit(const plan *p, const plan *second_plan)
+{
+    const unsigned width = lmc_dtype_width(p->dtype);
+    const size_t size = p->n * width;
+    uint8_t *const x = (uint8_t *)malloc(size + 8), *const v = (uint8_t *)malloc(size + 8), *decoded = NULL, *y;
+    const uint8_t *pair = NULL;
+    lmc_quantizer *second = NULL, *q;
+    lmc_quantizer_info info;
+    if (x == NULL || v == NULL) abort();
+    fill(x, v, p->n, width, p->kind, p->n + p->bits);
+    if (second_plan) {
+        second = fit(second_plan, v, size, NULL, NULL, &info);
+        if (second) decoded = quantized_copy(second, v, size, NULL);
+        pair = decoded;
+    }
+    note_plan(p);
+    q = fit(p, x, size, pair ? v : NULL, second, &info);
+    if (q) {
+        double error;
+        y = quantized_copy(q, x, size, pair);
+        CHECK(!info.is_lossless || info.reason[0]);
+        if (!CHECK(!info.is_lossless)) printf("lossless: %s [%s]\n", info.reason, t_about);
+        CHECK(info.loss.generation == 1 && info.is_grid == (p->bits == 0) && info.n_codes >= 2);
+        if (p->bits) CHECK(info.n_codes <= 1u << p->bits);
+        error = measured_error(p, info.loss.measure, x, y, pair);
+        CHECK(keeps_exceptions(p, x, y));
+        if (getenv("LMC_TEST_VERBOSE")) printf("claimed %-12g measured %-12g ratio %.3f  bits %.2f codes %u [%s]\n", info.loss.error, error, error / info.loss.error, info.bits, info.n_codes, t_about);
+        /* estimates: groups of few elements are those where these are alike, and heavy tails are on few points of a group's grid */
+        CHECK(error <= info.loss.error * (pair == NULL && p->group && p->group < 64 ? 1.25 : 1.08));
+        CHECK(info.loss.error <= error * 1.2 || p->measure == LMC_MEASURE_RELATIVE);
+        if (p->bits == 0) CHECK(info.loss.error <= p->bound);
+        check_pieces(p, q, x, y, size, pair);
+        free(y);
+    }
+    lmc_free_quantizer(q);
+    lmc_free_quantizer(second);
+    free(decoded);
+    free(x);
+    free(v);
+}
+
+static void test_fits(void)
+{
+    static const uint64_t groups[] = {0, 1, 64, 1000, 65536, 1000000, 4097};
+    static const struct { enum lmc_measure measure; double bound; } bounds[] = {
+        {LMC_MEASURE_UPDATE, 0.01}, {LMC_MEASURE_UPDATE, 0.1}, {LMC_MEASURE_RELATIVE, 1e-2}, {LMC_MEASURE_NMSE, 1e-4}, {LMC_MEASURE_NMSE, 1e-2}};
+    size_t mode, d, role, g = 0;
+    for (d = 0; d < 2; d++)
+        for (role = 0; role < 4; role++)
+            for (mode = 0; mode < 5 + COUNT(bounds); mode++, g++) {
+                plan p, second;
+                if (t_quick && g % 4 != 0) continue;
+                memset(&p, 0, sizeof p);
+                p.dtype = d ? LMC_BF16 : LMC_F32;
+                p.n = g % 3 ? 60000 + g : 150001;
+                p.group = groups[g % COUNT(groups)];
+                if (mode < 5) p.bits = 4 + (unsigned)mode;
+                else {
+                    p.measure = bounds[mode - 5].measure;
+                    p.bound = bounds[mode - 5].bound;
+                }
+                p.role = role == 0 ? LMC_ROLE_OTHER : role == 1 ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_FIRST_MOMENT;
+                p.kind = role == 0 ? K_GAUSS : role == 1 ? K_SECOND : K_MOMENT;
+                if (p.role == LMC_ROLE_OTHER && p.measure == LMC_MEASURE_UPDATE) continue;
+                if (d && (p.measure == LMC_MEASURE_RELATIVE || (p.measure == LMC_MEASURE_NMSE && p.bound < 1e-3))) continue; /* no gain with BF16's few bits */
+                if (p.role == LMC_ROLE_FIRST_MOMENT && p.measure == LMC_MEASURE_NMSE) continue; /* tried in proportion to groups, below */
+                second = p;
+                second.role = LMC_ROLE_SECOND_MOMENT;
+                second.kind = K_SECOND;
+                try_fit(&p, role == 3 ? &second : NULL);
+            }
+}
+
+/* Why a tensor stays as it is; and what was wrong with the arguments. */
+static void test_reasons(void)
+{
+    static const struct { const char *reason; size_t n; enum lmc_dtype dtype; enum lmc_role role; unsigned bits; enum lmc_measure measure; double bound; int data, pair; } cases[] = {
+        {"it has fewer than 16,384 elements", 16383, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0},
+        {"", 16384, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0},
+        {"it has fewer than 16,384 elements", 0, LMC_BF16, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0},
+        {"its elements are not F32 or BF16", 20000, LMC_F16, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0},
+        {"its elements are not F32 or BF16", 20000, LMC_I32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0},
+        {"its elements are not F32 or BF16", 20000, LMC_F64, LMC_ROLE_OTHER, 0, LMC_MEASURE_NMSE, 0.01, K_GAUSS, 0},
+        {"only moments have an update", 20000, LMC_F32, LMC_ROLE_OTHER, 0, LMC_MEASURE_UPDATE, 0.01, K_GAUSS, 0},
+        {"all of it is zero", 20000, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, -1, 0},
+        {"all of it is zero", 20000, LMC_BF16, LMC_ROLE_SECOND_MOMENT, 8, LMC_MEASURE_NONE, 0, -1, 0},
+        {"no update is a normal number", 20000, LMC_F32, LMC_ROLE_FIRST_MOMENT, 8, LMC_MEASURE_NONE, 0, -1, 1},
+        {"more than 1 % of its elements are exceptions", 20000, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, -2, 0},
+        {"more than 1 % of its elements are exceptions", 20000, LMC_F32, LMC_ROLE_SECOND_MOMENT, 8, LMC_MEASURE_NONE, 0, K_GAUSS, 0}, /* half are negative */
+        {"more than 1 % of its elements are exceptions", 20000, LMC_F32, LMC_ROLE_FIRST_MOMENT, 4, LMC_MEASURE_NONE, 0, -2, 1},
+        {"no grid holds the bound", 20000, LMC_F32, LMC_ROLE_OTHER, 0, LMC_MEASURE_NMSE, 1e-9, K_GAUSS, 0}, /* too fine for 16 bits */
+        {"no grid holds the bound", 20000, LMC_F32, LMC_ROLE_OTHER, 0, LMC_MEASURE_RELATIVE, 1e-9, K_GAUSS, 0},
+        {"no grid holds the bound", 20000, LMC_BF16, LMC_ROLE_OTHER, 0, LMC_MEASURE_RELATIVE, 1e-3, K_GAUSS, 0},
+        {"no grid holds the bound", 20000, LMC_F32, LMC_ROLE_OTHER, 0, LMC_MEASURE_RELATIVE, 1e-5, K_WIDE, 0},
+        {"it would not be a tenth smaller", 20000, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0, -3, 0},
+    };
+    const size_t most = 20000;
+    uint8_t *const x = (uint8_t *)malloc(8 * most), *const v = (uint8_t *)malloc(8 * most);
+    memory_elements memory, other_memory;
+    lmc_quantizer_options options;
+    lmc_elements elements;
+    lmc_quantizer_info info;
+    lmc_quantizer *q = NULL, *second = NULL;
+    plan p;
+    size_t i, k;
+    if (x == NULL || v == NULL) abort();
+    for (i = 0; i < COUNT(cases); i++) {
+        const unsigned width = lmc_dtype_width(cases[i].dtype), as = width == 2 ? 2 : 4;
+        const size_t size = cases[i].n * width;
+        memset(&p, 0, sizeof p);
+        p.dtype = cases[i].dtype;
+        p.role = cases[i].role;
+        p.n = cases[i].n;
+        p.bits = cases[i].bits;
+        p.measure = cases[i].measure;
+        p.bound = cases[i].bound;
+        t_note("reasons: %s, case %lu", cases[i].reason, (unsigned long)i);
+        fill(x, v, p.n * width / as, as, cases[i].data < 0 ? K_MOMENT : (enum kind)cases[i].data, i);
+        if (cases[i].data == -1) memset(x, 0, size);
+        if (cases[i].data == -3) for (k = 0; k < p.n; k++) put(x, k, as, 0x3F123456); /* takes nothing as it is */
+        if (cases[i].data == -2) for (k = 0; k < p.n; k += 90) put(x, k, as, k % 4 ? 0x80000000 : 0x7FC12300);
+        q = fit(&p, x, size, cases[i].pair ? v : NULL, NULL, &info);
+        if (!q) continue;
+        CHECK(info.is_lossless == (cases[i].reason[0] != 0));
+        if (!CHECK(strcmp(info.reason, cases[i].reason) == 0)) printf("%s\n", info.reason);
+        if (info.is_lossless) {
+            CHECK(info.loss.generation == 0 && info.loss.measure == LMC_MEASURE_NONE && info.loss.error == 0);
+            memcpy(v, x, size);
+            CHECK_STATUS(lmc_quantize(q, v, 0, size, NULL), LMC_OK);
+            CHECK(memcmp(v, x, size) == 0);
+        }
+        lmc_free_quantizer(q);
+    }
+    t_note("arguments");
+    memset(&p, 0, sizeof p);
+    p.dtype = LMC_F32;
+    p.bits = 8;
+    p.role = LMC_ROLE_FIRST_MOMENT;
+    fill(x, v, most, 4, K_MOMENT, 1);
+    elements = elements_of(&memory, x, 4 * most);
+    for (i = 0; i < 24; i++) {
+        lmc_elements bad = elements;
+        options = options_of(&p);
+        switch (i) {
+        case 0: options.bits = 3; break;
+        case 1: options.bits = 9; break;
+        case 2: options.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT; break;
+        case 3: options.role = (enum lmc_role)3; break;
+        case 4: options.generation = 255; break;
+        case 5: bad.size = 4 * most - 1; break;
+        case 6: bad.read = NULL; break;
+        case 7: options.bits = 0; break;
+        case 8: case 9: case 10: case 11: case 12: case 13:
+            options.bits = 0;
+            options.measure = i == 8 ? LMC_MEASURE_NONE : i == 9 ? (enum lmc_measure)4 : LMC_MEASURE_NMSE;
+            options.bound = i == 10 ? 0 : i == 11 ? -0.1 : i == 12 ? 1 : i == 13 ? (double)float_of(0x7FC00000) : 0.1;
+            break;
+        case 14: options.second_elements = elements_of(&other_memory, v, 4 * most - 4); break;
+        case 15: case 16: case 17: { /* second moments' quantisers: of another size, another dtype, by updates themselves */
+            plan other = p;
+            memory_elements others;
+            lmc_elements other_elements = elements_of(&others, v, i == 15 ? 4 * most - 4 : i == 16 ? 2 * most : 4 * most);
+            lmc_quantizer_options other_options;
+            other.role = i == 17 ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
+            other.dtype = i == 16 ? LMC_BF16 : LMC_F32;
+            other_options = options_of(&other);
+            if (i == 17) other_options.second_elements = elements;
+            CHECK_STATUS(lmc_fit_quantizer(&second, &other_elements, &other_options), LMC_OK);
+            options.second = second;
+            options.second_elements = elements_of(&other_memory, v, 4 * most);
+            break;
+        }
+        case 18: CHECK_STATUS(lmc_fit_quantizer(NULL, &elements, &options), LMC_ERR_ARGUMENT); continue;
+        case 19: CHECK_STATUS(lmc_fit_quantizer(&q, NULL, &options), LMC_ERR_ARGUMENT); continue;
+        case 20: CHECK_STATUS(lmc_fit_quantizer(&q, &elements, NULL), LMC_ERR_ARGUMENT); continue;
+        case 21: CHECK_STATUS(lmc_get_quantizer_info(NULL, &info), LMC_ERR_ARGUMENT); continue;
+        default: continue;
+        }
+        t_note("arguments: case %lu", (unsigned long)i);
+        q = (lmc_quantizer *)&p; /* stays */
+        CHECK_STATUS(lmc_fit_quantizer(&q, &bad, &options), LMC_ERR_ARGUMENT);
+        CHECK(q == (lmc_quantizer *)&p);
+        if (second) lmc_free_quantizer(second);
+        second = NULL;
+    }
+    lmc_free_quantizer(NULL);
+    t_note("arguments of lmc_quantize");
+    q = fit(&p, x, 4 * most, v, NULL, &info);
+    if (q) {
+        CHECK(!info.is_lossless);
+        CHECK_STATUS(lmc_quantize(NULL, x, 0, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, NULL, 0, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, x, 0, 4, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, x, 2, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, x, 0, 3, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, x, 4 * most, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, x, UINT64_MAX - 3, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantize(q, NULL, 4 * most, 0, NULL), LMC_OK);
+    }
+    lmc_free_quantizer(q);
+    free(x);
+    free(v);
+}
+
+/* A reader and an allocator that fail at each call in turn. */
+static void test_fit_faults(void)
+{
+    const size_t n = 20000;
+    uint8_t *const x = (uint8_t *)malloc(4 * n), *const v = (uint8_t *)malloc(4 * n);
+    int mode;
+    if (x == NULL || v == NULL) abort();
+    fill(x, v, n, 4, K_MOMENT, 3);
+    for (mode = 0; mode < 10; mode++) {
+        const int memory = mode % 2;
+        long k;
+        for (k = 0; k < 1000; k++) {
+            static lmc_quantizer *const untouched = NULL;
+            memory_elements first, other;
+            lmc_elements elements = elements_of(&first, x, 4 * n);
+            lmc_quantizer_options options;
+            lmc_quantizer *q = untouched;
+            enum lmc_status status;
+            t_calls calls;
+            t_heap heap;
+            int failed;
+            memset(&options, 0, sizeof options);
+            memset(&calls, 0, sizeof calls);
+            memset(&heap, 0, sizeof heap);
+            calls.fail_at = memory ? -1 : k;
+            heap.fail_at = memory ? k : -1;
+            first.calls = &calls;
+            options.dtype = LMC_F32;
+            options.alloc_user = &heap;
+            options.role = mode / 2 == 0 ? LMC_ROLE_OTHER : mode / 2 == 1 ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_FIRST_MOMENT;
+            if (mode / 2 == 4) options.measure = LMC_MEASURE_NMSE, options.bound = 0.01;
+            else if (mode / 2 == 1) options.measure = LMC_MEASURE_RELATIVE, options.bound = 0.01;
+            else options.bits = 6;
+            if (mode / 2 >= 3) {
+                options.second_elements = elements_of(&other, v, 4 * n);
+                other.calls = &calls;
+            }
+            if (mode / 2 == 1) elements.user = (first.data = v, &first);
+            t_note("fit %d, %s %ld fails", mode / 2, memory ? "allocation" : "reading", k);
+            status = lmc_fit_quantizer(&q, &elements, &options);
+            failed = memory ? heap.calls > k : calls.calls > k;
+            CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : LMC_ERR_READ);
+            CHECK((q != NULL) == !failed);
+            if (!failed) {
+                lmc_quantizer_info info;
+                CHECK_STATUS(lmc_get_quantizer_info(q, &info), LMC_OK);
+                CHECK(!info.is_lossless);
+            }
+            lmc_free_quantizer(q);
+            CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            if (!failed) break;
+        }
+        CHECK(k > 0 && k < 1000);
+    }
+    free(x);
+    free(v);
+}
+
+/* -- tensors in memory -- */
+
+static lmc_tensor_options tensor_options(enum lmc_dtype dtype, unsigned log2_block, const lmc_quantizer *q, const uint8_t *second, size_t size)
+{
+    lmc_tensor_options options;
+    memset(&options, 0, sizeof options);
+    options.dtype = dtype;
+    options.log2_block = log2_block;
+    options.quantizer = q;
+    options.prediction = second;
+    options.prediction_size = second ? size : 0;
+    return options;
+}
+
+/* Encodes with exact room and workspace; returns a copy, or NULL. */
+static uint8_t *encode(const uint8_t *src, size_t size, const lmc_tensor_options *options, size_t *enc_size)
+{
+    const size_t ws_size = lmc_tensor_workspace_size(options), bound = (size_t)lmc_bound_tensor(size, options);
+    *enc_size = 0;
+    if (!CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, bound), bound, enc_size, src, size, options, t_tail(&g_ws, ws_size), ws_size), LMC_OK)) return NULL;
+    return (uint8_t *)t_copy(t_tail(&g_enc, bound), *enc_size);
+}
+
+static enum lmc_status decode(uint8_t *dst, uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size, uint64_t total, const lmc_tensor_options *options)
+{
+    const size_t ws_size = lmc_tensor_workspace_size(options);
+    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options, t_tail(&g_ws, ws_size), ws_size);
+}
+
+/* Blocks by layout. */
+static void count_layouts(const uint8_t *enc, size_t enc_size, size_t layouts[8])
+{
+    size_t at = 0;
+    memset(layouts, 0, 8 * sizeof layouts[0]);
+    while (at + LMC_BLOCK_HEADER_SIZE <= enc_size) {
+        layouts[enc[at + 1] >> 5]++;
+        at += LMC_BLOCK_HEADER_SIZE + lmc__load32(enc + at + 8);
+    }
+    CHECK(at == enc_size);
+}
+
+/* x, coded by q, is what lmc_quantize makes of it; whatever the threads, ranges and room. Returns the size. */
+static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x, const uint8_t *second, unsigned log2_block, size_t layouts[8])
+{
+    const size_t size = p->n * lmc_dtype_width(p->dtype), layout_room = 8;
+    lmc_tensor_options options = tensor_options(p->dtype, log2_block, q, second, size);
+    uint8_t *const src = t_tail(&g_src, size), *const pair = second ? t_tail(&g_second, size) : NULL, *const dst = t_tail(&g_dst, size);
+    uint8_t *const y = quantized_copy(q, x, size, second), *enc;
+    size_t enc_size, got, i;
+    uint64_t seed = p->n;
+    unsigned workers[] = {1, 3};
+    memcpy(src, x, size);
+    if (pair) memcpy(pair, second, size);
+    options.prediction = pair;
+    (void)layout_room;
+    enc = encode(src, size, &options, &enc_size);
+    if (enc) {
+        CHECK(memcmp(src, x, size) == 0);
+        count_layouts(enc, enc_size, layouts);
+        CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_OK);
+        CHECK(memcmp(dst, y, size) == 0);
+        options.quantizer = NULL; /* decoding does not need it, with the block size set */
+        if (log2_block) {
+            memset(dst, 0x55, size);
+            CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(dst, y, size) == 0);
+        }
+        options.quantizer = q;
+        if (pair) { /* in place */
+            CHECK_STATUS(decode(pair, 0, size, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(pair, y, size) == 0);
+            memcpy(pair, second, size);
+        }
+        for (i = 0; i < (t_quick ? 3u : 8u); i++) {
+            const size_t from = t_below(&seed, size), part = t_below(&seed, size - from + 1);
+            uint8_t *const piece = t_tail(&g_dst, part);
+            CHECK_STATUS(decode(piece, from, part, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(piece, y + from, part) == 0);
+        }
+        for (i = 0; i < 2; i++) {
+            lmc_parallel parallel = t_parallel(&workers[i]);
+            uint8_t *other;
+            options.parallel = &parallel;
+            other = encode(src, size, &options, &got);
+            CHECK(other && got == enc_size && memcmp(other, enc, got) == 0);
+            free(other);
+            CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(dst, y, size) == 0);
+            options.parallel = NULL;
+        }
+        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+        CHECK(got == enc_size && memcmp(t_tail(&g_dst, got), enc, got) == 0);
+        for (i = 1; i < 100; i += 49)
+            CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - i), enc_size - i, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
+        if (pair && layouts[2]) { /* another prediction, or none */
+            size_t at = t_below(&seed, size);
+            pair[at] ^= 0x40;
+            i = 0;
+            if (layouts[2] == layouts[0] + layouts[1] + layouts[2]) CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+            options.prediction = NULL;
+            CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_BASE_MISSING);
+            options.prediction = pair;
+            options.prediction_size = size - 1;
+            CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+        }
+    }
+    free(enc);
+    free(y);
+    return enc_size;
+}
+
+/* The plans of tensors and snapshots below: by table and grid, by groups and updates, of both dtypes. */
+static const plan tensor_plans[] = {
+    {LMC_F32, LMC_ROLE_SECOND_MOMENT, K_SECOND, 70000, 8, LMC_MEASURE_NONE, 0, 0},
+    {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 70000, 8, LMC_MEASURE_NONE, 0, 0},
+    {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 50001, 4, LMC_MEASURE_NONE, 0, 100},
+    {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 50001, 6, LMC_MEASURE_NONE, 0, 0},
+    {LMC_F32, LMC_ROLE_SECOND_MOMENT, K_SECOND, 33333, 0, LMC_MEASURE_UPDATE, 0.005, 3000},
+    {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 33333, 0, LMC_MEASURE_UPDATE, 0.005, 0},
+    {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 70000},
+    {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 0},
+    {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_RELATIVE, 1e-3, 17},
+    {LMC_BF16, LMC_ROLE_OTHER, K_GAUSS, 49153, 5, LMC_MEASURE_NONE, 0, 1000000},
+    {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_NMSE, 1e-4, 5000},
+    {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49150, 7, LMC_MEASURE_NONE, 0, 256},
+};
+
+static void test_tensors(void)
+{
+    size_t i, layouts[8], kind;
+    for (i = 0; i < COUNT(tensor_plans); i++) {
+        const plan *p = &tensor_plans[i];
+        const unsigned width = lmc_dtype_width(p->dtype);
+        const size_t size = p->n * width;
+        uint8_t *const x = (uint8_t *)malloc(size), *const v = (uint8_t *)malloc(size), *decoded = NULL;
+        lmc_quantizer *q, *second = NULL;
+        lmc_quantizer_info info;
+        size_t lossless_size = 0, enc_size;
+        if (x == NULL || v == NULL) abort();
+        fill(x, v, p->n, width, p->kind, i);
+        if (p->role == LMC_ROLE_FIRST_MOMENT) {
+            second = fit(&tensor_plans[i - 1], v, size, NULL, NULL, &info);
+            if (second) decoded = quantized_copy(second, v, size, NULL);
+        }
+        note_plan(p);
+        q = fit(p, x, size, decoded ? v : NULL, second, &info);
+        if (q && CHECK(!info.is_lossless)) {
+            lmc_tensor_options options = tensor_options(p->dtype, 0, NULL, NULL, size), bad;
+            free(encode(x, size, &options, &lossless_size));
+            options = tensor_options(p->dtype, 0, q, decoded, size);
+            enc_size = try_tensor(p, q, x, decoded, i % 3 ? 14 : 0, layouts);
+            CHECK(layouts[2] >= (i % 3 ? 3 : 1) && layouts[0] + layouts[1] == 0);
+            CHECK(enc_size < lossless_size - lossless_size / 10);
+            /* the estimate; small blocks have their tables and headers besides */
+            if (i % 3 == 0) CHECK((double)enc_size * 8 < (info.bits * 1.1 + 0.2) * (double)p->n + 8 * 600 && (double)enc_size * 8 > (info.bits * 0.6 - 0.1) * (double)p->n);
+            note_plan(p);
+            /* what it was not fitted to: other elements, which may end as they are */
+            for (kind = 0; kind < KINDS; kind++) {
+                if (t_quick && kind != K_BITS) continue;
+                fill(x, NULL, p->n, width, (enum kind)kind, 5);
+                t_note("quantiser %lu, %s", (unsigned long)i, kind_names[kind]);
+                (void)try_tensor(p, q, x, decoded, 14, layouts);
+                if (kind == K_BITS && (p->measure != LMC_MEASURE_RELATIVE)) CHECK(layouts[0] >= 2);
+            }
+            bad = options;
+            bad.dtype = p->dtype == LMC_F32 ? LMC_I32 : LMC_F16;
+            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size, &bad, g_ws.data, g_ws.cap), LMC_ERR_ARGUMENT);
+            bad = options;
+            bad.prediction_size = bad.prediction ? size - width : 0;
+            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size - width, &bad, g_ws.data, g_ws.cap), LMC_ERR_ARGUMENT);
+            bad = options;
+            bad.prediction = bad.prediction ? NULL : x;
+            bad.prediction_size = size;
+            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size, &bad, g_ws.data, g_ws.cap), LMC_ERR_ARGUMENT);
+        }
+        lmc_free_quantizer(q);
+        lmc_free_quantizer(second);
+        free(decoded);
+        free(x);
+        free(v);
+    }
+}
+
+/* Updates so large, or so small, that the format hardly has a bias for them: what is encoded can be decoded. */
+static void test_far_updates(void)
+{
+    const size_t n = 20000;
+    uint8_t *const x = (uint8_t *)malloc(4 * n), *const v = (uint8_t *)malloc(4 * n);
+    int exponent, quantised = 0, kept = 0;
+    size_t i;
+    if (x == NULL || v == NULL) abort();
+    for (exponent = 30; exponent <= 80; exponent += t_quick ? 5 : 1) {
+        plan p;
+        lmc_quantizer *q;
+        lmc_quantizer_info info;
+        uint64_t seed = 9;
+        size_t layouts[8];
+        const int down = exponent % 2;
+        for (i = 0; i < n; i++) {
+            const double g = gauss(&seed);
+            put(x, i, 4, bits_of(ldexp(g, down ? -exponent - 40 : exponent)));
+            put(v, i, 4, bits_of(ldexp(1 + g * g, down ? 100 : -100)));
+        }
+        memset(&p, 0, sizeof p);
+        p.dtype = LMC_F32;
+        p.role = LMC_ROLE_FIRST_MOMENT;
+        p.n = n;
+        p.measure = LMC_MEASURE_UPDATE;
+        p.bound = 0.3;
+        p.kind = K_MOMENT;
+        note_plan(&p);
+        q = fit(&p, x, 4 * n, v, NULL, &info);
+        t_note("updates of 2^%d", down ? -exponent - 40 - 50 : exponent + 26);
+        if (q && !info.is_lossless) (void)try_tensor(&p, q, x, v, 14, layouts);
+        if (q) *(info.is_lossless ? &kept : &quantised) += 1;
+        lmc_free_quantizer(q);
+    }
+    CHECK(kept > 0 && quantised > 0);
+    free(x);
+    free(v);
+}
+
+int main(int argc, char **argv)
+{
+    lmc_tensor_options largest = tensor_options(LMC_BF16, 20, NULL, NULL, 0);
+    unsigned workers = 3;
+    lmc_parallel parallel = t_parallel(&workers);
+    t_begin(argc, argv);
+    largest.parallel = &parallel;
+    g_src = t_new_guard((size_t)1 << 20);
+    g_second = t_new_guard((size_t)1 << 20);
+    g_dst = t_new_guard((size_t)1 << 20);
+    g_enc = t_new_guard((size_t)1 << 20);
+    g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
+    test_kernels();
+    test_small_cells();
+    test_large_cells();
+    test_hard_bound();
+    test_fits();
+    test_reasons();
+    test_fit_faults();
+    test_tensors();
+    test_far_updates();
+    return t_end();
+}
