@@ -4,7 +4,7 @@
 #ifndef LMC_COMPRESS_H
 #define LMC_COMPRESS_H
 
-#include "twins.h"
+#include "quantise.h"
 
 /* -- writing -- */
 
@@ -48,13 +48,15 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
 }
 
 /* Adds an open source to the snapshot: the member of that number. */
-static int add_source(struct source *s, const struct members *m, size_t number, lmc_writer *writer, const struct options *o,
+static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer, const struct options *o,
                       const struct output *out)
 {
     const struct member *member = &m->list[number];
     lmc_file file;
     enum lmc_status status;
-    int code;
+    int code = fit_quantizers(m, number, o);
+    if (code != CODE_OK)
+        return code;
     memset(&file, 0, sizeof file);
     file.path = member->path;
     file.kind = LMC_FILE_REGULAR;
@@ -86,9 +88,10 @@ static int open_snapshot(lmc_writer **writer, struct output *out, struct members
     char *name = base ? name_base(base) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
-    options.level = o->level;
+    options.level = o->policy->is_max ? LMC_LEVEL_MAX : o->level;
+    options.log2_block = o->policy->log2_block;
     options.base = base ? &base->source : NULL;
-    options.read_back = m->twins ? read_member : NULL;
+    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.read_back_user = m;
     sink.write = write_output;
     sink.user = out;
@@ -107,7 +110,11 @@ struct comparison {
     char *path;
     int fd;
     int may_lack;   /* files that are gone already are no difference */
+    int may_lose;   /* what is quantised is none either */
     size_t n_files; /* below the root, that were there */
+    const lmc_file *file;
+    uint64_t at;    /* in the file */
+    size_t tensor;  /* the first that does not end before */
     unsigned char *buffer;
     int code;
 };
@@ -123,6 +130,9 @@ static int compare_begin(void *user, const lmc_file *file, size_t number)
     struct comparison *c = (struct comparison *)user;
     struct stat st;
     (void)number;
+    c->file = file;
+    c->at = 0;
+    c->tensor = 0;
     c->path = join_path(c->root, file->path);
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
     if (c->fd < 0 && errno == ENOENT && c->may_lack)
@@ -135,13 +145,33 @@ static int compare_begin(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
+/* How many of the next bytes, at most size, must be equal, or, where a tensor is quantised, need not be. */
+static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
+{
+    const lmc_tensor *t = c->file->tensors;
+    uint64_t end = c->at + size;
+    *is_exact = 1;
+    if (!c->may_lose)
+        return size;
+    while (c->tensor < c->file->n_tensors && (t[c->tensor].loss.generation == 0 || t[c->tensor].offset + t[c->tensor].size <= c->at))
+        c->tensor++;
+    *is_exact = c->tensor == c->file->n_tensors || t[c->tensor].offset > c->at;
+    if (c->tensor < c->file->n_tensors) {
+        uint64_t border = *is_exact ? t[c->tensor].offset : t[c->tensor].offset + t[c->tensor].size;
+        end = border < end ? border : end;
+    }
+    return (size_t)(end - c->at);
+}
+
 static int compare_bytes(void *user, const void *data, size_t size)
 {
     struct comparison *c = (struct comparison *)user;
     while (size && c->fd >= 0) {
-        size_t part = size < FIRST_LOOK ? size : FIRST_LOOK, got;
-        if (read_full(c->fd, c->buffer, part, &got) != 0 || got != part || memcmp(c->buffer, data, part) != 0)
+        int is_exact;
+        size_t part = choose_part(c, size < FIRST_LOOK ? size : FIRST_LOOK, &is_exact), got;
+        if (read_full(c->fd, c->buffer, part, &got) != 0 || got != part || (is_exact && memcmp(c->buffer, data, part) != 0))
             return fail_comparison(c, "differs from its snapshot");
+        c->at += part;
         data = (const char *)data + part;
         size -= part;
     }
@@ -168,9 +198,9 @@ static enum lmc_status compare_read_back(void *user, size_t number, uint64_t off
     return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
 }
 
-/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are gone are passed over;
- * *n_files: those that were compared, below root. */
-static int verify_snapshot(const char *path, const char *root, int may_lack, const struct options *o, size_t *n_files)
+/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are gone are passed over; may_lose: what is
+ * quantised need not be equal: never before the files are removed. *n_files: those that were compared, below root. */
+static int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose, const struct options *o, size_t *n_files)
 {
     struct comparison c;
     struct source s;
@@ -191,6 +221,7 @@ static int verify_snapshot(const char *path, const char *root, int may_lack, con
     c.again.o = o;
     c.root = root;
     c.may_lack = may_lack;
+    c.may_lose = may_lose;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
     memset(&options, 0, sizeof options);
@@ -223,7 +254,7 @@ static int verify_snapshot(const char *path, const char *root, int may_lack, con
 static int remove_file_source(const char *path, const char *snapshot, const struct options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
     if (code == CODE_OK && unlink(path) != 0)
         code = fail_errno(path, errno, "cannot remove it");
     return code;
@@ -246,7 +277,7 @@ static int remove_listing(const struct listing *l, const char *root)
 static int remove_directory_source(const char *root, const char *snapshot, const struct listing *l, const struct options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, root, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, root, 0, 0, o, &n_files);
     if (code == CODE_OK && n_files != l->n - 1)
         code = fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
     return code == CODE_OK ? remove_listing(l, root) : code;
@@ -288,7 +319,7 @@ static void add_member(struct members *m, const char *path, const char *full, st
 static int check_members(const struct members *m)
 {
     struct stat st;
-    for (size_t i = 0; m->twins && i < m->n; i++)
+    for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode) && (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);
     return CODE_OK;
@@ -313,7 +344,9 @@ static int complete_snapshot(int code, lmc_writer *writer, struct output *out, c
     if (code == CODE_OK)
         code = check_members(m);
     if (code == CODE_OK) {
-        enum lmc_status status = lmc_finish_writer(writer);
+        enum lmc_status status = record_choices(writer, m, o);
+        if (status == LMC_OK)
+            status = lmc_finish_writer(writer);
         if (status != LMC_OK)
             code = fail_writer(status, out, output_name(out));
         else if (m->archive)
@@ -325,6 +358,16 @@ static int complete_snapshot(int code, lmc_writer *writer, struct output *out, c
         return code;
     }
     return commit_output(out, attributes);
+}
+
+/* Chooses what is quantised, and finds what repeats. can_refer: the output is a file; can_read_twice: so are the sources. */
+static int look_at_members(struct members *m, int can_refer, int can_read_twice, const struct options *o)
+{
+    can_refer = can_refer && !o->no_twins;
+    if (choose_all(m, can_refer, o) && !can_read_twice)
+        return fail(CODE_ERROR, NULL, "what is quantised is read twice, which standard input and pipes cannot; save it to a file first, "
+                                      "or leave out --quant and --policy");
+    return can_refer && can_read_twice ? find_twins(m) : CODE_OK;
 }
 
 static int compress_source(struct source *s, const char *path, const char *snapshot, const struct options *o)
@@ -347,8 +390,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     memset(&m, 0, sizeof m);
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
-    if (out.temporary && !is_dash(path) && S_ISREG(s->st.st_mode) && !o->no_twins)
-        code = find_twins(&m);
+    code = look_at_members(&m, out.temporary != NULL, !is_dash(path) && S_ISREG(s->st.st_mode), o);
     progress_start(s->name, s->size);
     if (code == CODE_OK)
         code = open_snapshot(&writer, &out, &m, base, o);
@@ -358,6 +400,8 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, s->name, progress.done, out.outlet.size, progress.done, start);
+    if (code == CODE_OK)
+        say_if_nothing_quantised(&m, s->name, o);
     free_members(&m);
     return code;
 }
@@ -434,7 +478,7 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
     return code;
 }
 
-static int write_member(const struct members *m, size_t number, lmc_writer *writer, const struct options *o, const struct output *out)
+static int write_member(struct members *m, size_t number, lmc_writer *writer, const struct options *o, const struct output *out)
 {
     const struct member *member = &m->list[number];
     struct source s;
@@ -469,8 +513,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     code = open_output(&out, snapshot, NULL, o->force);
     if (code != CODE_OK)
         return code;
-    if (out.temporary && !o->no_twins)
-        code = find_twins(m);
+    code = look_at_members(m, out.temporary != NULL, 1, o);
     for (size_t i = 0; i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode))
             total += (uint64_t)m->list[i].st.st_size;
@@ -483,6 +526,8 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     progress_clear();
     if (code == CODE_OK)
         say_sizes(o, root, progress.done, out.outlet.size, progress.done, start);
+    if (code == CODE_OK)
+        say_if_nothing_quantised(m, root, o);
     return code;
 }
 

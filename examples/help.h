@@ -30,7 +30,7 @@ static const struct topic topics[] = {
      "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
      "  lmc verify FILE...     check whole chains, each link once\n"
      "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list, restore, prune, gc, watch, ...\n"
-     "  lmc help TOPIC         formats, directories, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit\n"
+     "  lmc help TOPIC         formats, directories, quant, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
@@ -46,6 +46,7 @@ static const struct topic topics[] = {
      "      --file PATH   cat: in that file          --no-twins    store each tensor by itself\n"
      "      --trust-base  apply: do not read the target first to know that it is the right one\n"
      "      --base PATH   compress against, and restore with, this snapshot, file or directory (also: --patch-from)\n"
+     "      --quant RULE, --policy FILE   LOSSY: keep optimizer states only as precisely as a rule says; see 'lmc help quant'\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
      "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series', 'stats' and 'help' come first, before any option; files so named are ./cat, ...\n"},
@@ -71,6 +72,42 @@ static const struct topic topics[] = {
      "\n"
      "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and -l, each .lmc taken). Outputs that are\n"
      "being written, .lmc-XXXXXX, are passed over; 'lmc DIR' refuses them.\n"},
+    {"quant",
+     "  lmc --quant 'GLOB[,role=R][,dtype=D][,min=SIZE][,max=SIZE]=CHOICE'... FILE_OR_DIR      lmc --policy FILE FILE_OR_DIR\n"
+     "\n"
+     "Without a rule everything is exact. A rule selects tensors; of several that match, the last one counts. It says how near to\n"
+     "the original they must stay:\n"
+     "\n"
+     "  update:0.01    the optimizer's update m / (sqrt(v) + 1e-8) changes by at most 1 % (L2 norm), by m and v together\n"
+     "  bits:8         codes of 4 to 8 bits; the values that they stand for are found by k-means\n"
+     "  rel:0.01       no element changes by more than 1 % of itself\n"
+     "  nmse:0.0001    mean squared error, over the mean square\n"
+     "  auto:0.01      moments as with update:, gradients by the same measure; weights stay exact\n"
+     "  lossless       an exception to the rules before\n"
+     "\n"
+     "GLOB is matched with the tensor's name and with FILE/NAME; '*' matches '/', too. SIZE is in bytes: 65536, 64K, 1M. R is a role:\n"
+     "\n"
+     "  m, v           first and second moments: exp_avg and exp_avg_sq, as a word of the tensor's name (state.0.exp_avg,\n"
+     "                 optimizer.state.exp_avg.NAME) or else of its file's path; mu and nu, where there are both\n"
+     "  gradient       grad, grads, gradient, main_grad\n"
+     "  weight         any other float; also master weights\n"
+     "  other          integers, max_exp_avg_sq, momentum_buffer\n"
+     "\n"
+     "Without role= a rule is for m, v and gradients only: weights must be named (role=weight, role=any). A first moment is\n"
+     "coded with its second, which is looked for by name in all files, and whose file is stored first. Where there is none, where it\n"
+     "stands in the same file, or where the output is a pipe, the first is quantised by itself: less well, or larger.\n"
+     "\n"
+     "Exact in any case: tensors of less than 16 Ki elements, of one dimension and less than 256 Ki, of other dtypes than F32 and\n"
+     "BF16, what would not become a tenth smaller, and single NaN, infinities, -0, subnormals, negative second moments. A second\n"
+     "moment above zero never becomes zero.\n"
+     "\n"
+     "A policy FILE has one rule on a line, and '#' comments. Other lines: 'role=v match=GLOB' gives a role, 'm=NAME v=NAME' tells\n"
+     "how moments are called, 'default level=max' and 'default block=256K' (elements) are for all of the snapshot.\n"
+     "\n"
+     "-l marks what is LOSSY, and by how much, -l -v and --json tell what was chosen and why. Snapshots restore what they hold:\n"
+     "checks, bases and chains know the quantised elements only, and fold and rebase lose nothing more. What was restored does not\n"
+     "know that it was quantised: do not quantise it again. --rm is refused: it would remove the only exact copy. Inputs are read\n"
+     "twice, so they cannot be pipes. A quantised tensor is not coded against a --base.\n"},
     {"deltas",
      "  lmc --base OLD NEW          lmc -d --base OLD NEW.lmc\n"
      "\n"
@@ -154,15 +191,17 @@ static const struct topic topics[] = {
      "\n"
      "A kill at any moment leaves all snapshots that count restorable; the next command that changes the series tidies up. One\n"
      "command changes it at a time, others wait; reading goes on meanwhile, but gc waits for those who read, and they for it.\n"
-     "-T, -v, -q, --max, --no-twins, --dtype and --opaque are as for compressing.\n"},
+     "-T, -v, -q, --max, --no-twins, --dtype and --opaque are as for compressing; so are --quant and --policy with add and watch,\n"
+     "which then verify all but what is quantised.\n"},
     {"diff",
      "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
      "\n"
      "FROM and TO are .lmc files, other files or directories. For each tensor, and each file without tensors: same, changed,\n"
      "reshaped, retyped (another dtype), added or removed; the share of elements that have changed; and what the tensor takes as\n"
      "a delta and without a base, in bytes and in bits for each element, headers of the file not counted. Twins are not looked\n"
-     "for. --base gives what deltas among the two are made against, if it is not the other one. Both are read whole. The exit\n"
-     "code is 0 if that went well, whether they differ or not.\n"},
+     "for, and what is quantised is measured as if it were stored exactly. --base gives what deltas among the two are made\n"
+     "against, if it is not the other one. Both are read whole. The exit code is 0 if that went well,\n"
+     "whether they differ or not.\n"},
     {"stats",
      "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [--max] [--base PATH]... SNAPSHOT...\n"
      "\n"
@@ -229,7 +268,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, quant, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit", name);
 }
 
 #endif

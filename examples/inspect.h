@@ -28,7 +28,54 @@ static void print_name(const char *name)
         putchar((unsigned char)*name < 32 || *name == 127 ? '?' : *name);
 }
 
-static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t, const struct options *o)
+/* What the rules did, from the metadata; NULL: nothing is known. To be released. */
+static json_t *load_record(const struct archive *a)
+{
+    char *text = copy_metadata(a, POLICY_KEY);
+    json_t *record = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return record;
+}
+
+static char *make_choice_key(const char *path, const char *name)
+{
+    size_t size = strlen(path) + strlen(name) + 2;
+    char *key = (char *)resize(NULL, size, 1);
+    snprintf(key, size, "%s\n%s", path, name);
+    return key;
+}
+
+/* The record's entries by path and name. */
+static json_t *index_choices(const json_t *record)
+{
+    json_t *choices = (json_t *)check_memory(json_object()), *item;
+    size_t i;
+    json_array_foreach(json_object_get(record, "tensors"), i, item) {
+        const char *path = json_string_value(json_object_get(item, "path")), *name = json_string_value(json_object_get(item, "name"));
+        char *key = path && name ? make_choice_key(path, name) : NULL;
+        if (key)
+            set_json(choices, key, json_incref(item));
+        free(key);
+    }
+    return choices;
+}
+
+static void print_choice(const json_t *choices, const char *path, const char *name)
+{
+    static const char *const keys[] = {"role", "rule", "choice", "reason"};
+    char *key = make_choice_key(path, name);
+    const json_t *choice = json_object_get(choices, key);
+    for (size_t i = 0; choice && i < sizeof keys / sizeof *keys; i++) {
+        const char *text = json_string_value(json_object_get(choice, keys[i]));
+        printf(i ? ", %s " : "        %s ", keys[i]);
+        print_name(text ? text : "?");
+    }
+    if (choice)
+        putchar('\n');
+    free(key);
+}
+
+static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t, const json_t *choices, const struct options *o)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
     uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
@@ -36,14 +83,20 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
     printf("    %-8s %-18s %14llu %14llu %6.2f %%  ", t->dtype, shape, (unsigned long long)t->size, (unsigned long long)packed,
            percent(packed, t->size));
     print_name(t->name);
+    if (t->loss.generation)
+        printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
+    if (t->loss.generation > 1)
+        printf(" (generation %u)", t->loss.generation);
     if (o->verbosity >= 2) {
         format_identity(identity, t->identity);
         printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
     }
     putchar('\n');
+    if (o->verbosity >= 2)
+        print_choice(choices, lmc_get_file(a->reader, file)->path, t->name);
 }
 
-static void print_file(const struct archive *a, size_t number, const struct options *o)
+static void print_file(const struct archive *a, size_t number, const json_t *choices, const struct options *o)
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
     uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
@@ -64,12 +117,13 @@ static void print_file(const struct archive *a, size_t number, const struct opti
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++)
-        print_tensor(a, number, &f->tensors[i], o);
+        print_tensor(a, number, &f->tensors[i], choices, o);
 }
 
 static void print_archive(const struct archive *a, const struct options *o)
 {
-    size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0;
+    size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0, n_lossy = 0;
+    json_t *record = load_record(a), *choices = index_choices(record);
     uint64_t size = 0, packed = archive_size(a);
     uint8_t bytes[LMC_IDENTITY_SIZE];
     char identity[2 * LMC_IDENTITY_SIZE + 1];
@@ -77,6 +131,7 @@ static void print_archive(const struct archive *a, const struct options *o)
         size += lmc_get_file(a->reader, i)->size;
         n_directories += lmc_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
         n_tensors += lmc_get_file(a->reader, i)->n_tensors;
+        n_lossy += count_lossy(lmc_get_file(a->reader, i));
     }
     lmc_get_identity(a->reader, bytes);
     format_identity(identity, bytes);
@@ -84,8 +139,11 @@ static void print_archive(const struct archive *a, const struct options *o)
     printf(": %llu file%s, ", (unsigned long long)(n - n_directories), n - n_directories == 1 ? "" : "s");
     if (n_directories)
         printf("%llu director%s, ", (unsigned long long)n_directories, n_directories == 1 ? "y" : "ies");
-    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)\n  identity %s\n", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s",
-           (unsigned long long)size, (unsigned long long)packed, percent(packed, size), identity);
+    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s", (unsigned long long)size,
+           (unsigned long long)packed, percent(packed, size));
+    if (n_lossy)
+        printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy, n_lossy == 1 ? "" : "s");
+    printf("\n  identity %s\n", identity);
     if (a->chain_depth) {
         char *name = copy_metadata(a, BASE_KEY);
         format_identity(identity, a->wanted);
@@ -96,67 +154,9 @@ static void print_archive(const struct archive *a, const struct options *o)
     }
     printf("    dtype    shape                        size         packed   ratio  name\n");
     for (size_t i = 0; i < n; i++)
-        print_file(a, i, o);
-}
-
-/* Names are bytes, JSON is UTF-8: bytes that are no UTF-8 become '?'. */
-static json_t *make_json_string(const char *text, size_t size)
-{
-    json_t *string = json_stringn(text, size);
-    if (!string) {
-        char *copy = copy_string(text, size);
-        for (size_t i = 0; i < size; i++)
-            if ((unsigned char)copy[i] > 126)
-                copy[i] = '?';
-        string = json_stringn(copy, size);
-        free(copy);
-    }
-    return (json_t *)check_memory(string);
-}
-
-static void set_json(json_t *object, const char *key, json_t *value)
-{
-    check_memory(value);
-    if (json_object_set_new(object, key, value) != 0)
-        check_memory(NULL);
-}
-
-/* text under key; the bytes under key_hex, if they are no UTF-8 */
-static void set_json_text(json_t *object, const char *key, const char *text)
-{
-    size_t size = strlen(text);
-    json_t *exact = json_stringn(text, size);
-    set_json(object, key, make_json_string(text, size));
-    if (!exact) {
-        char name[32], *hex = (char *)resize(NULL, 2 * size + 1, 1);
-        snprintf(name, sizeof name, "%s_hex", key);
-        format_hex(hex, text, size);
-        set_json(object, name, json_string(hex));
-        free(hex);
-    }
-    json_decref(exact);
-}
-
-/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no larger integers. */
-static json_t *make_json_number(uint64_t value)
-{
-    char text[24];
-    if (value <= INT64_MAX)
-        return (json_t *)check_memory(json_integer((json_int_t)value));
-    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    return (json_t *)check_memory(json_string(text));
-}
-
-static void set_json_number(json_t *object, const char *key, uint64_t value)
-{
-    set_json(object, key, make_json_number(value));
-}
-
-static void set_json_identity(json_t *object, const char *key, const uint8_t *bytes)
-{
-    char identity[2 * LMC_IDENTITY_SIZE + 1];
-    format_identity(identity, bytes);
-    set_json(object, key, json_string(identity));
+        print_file(a, i, choices, o);
+    json_decref(choices);
+    json_decref(record);
 }
 
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
@@ -171,6 +171,13 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json_number(object, "size", t->size);
     set_json_number(object, "packed_size", lmc_count_encoded(a->reader, file, t->offset, t->size));
     set_json_identity(object, "identity", t->identity);
+    if (t->loss.generation) {
+        json_t *loss = (json_t *)check_memory(json_object());
+        set_json_number(loss, "generation", t->loss.generation);
+        set_json(loss, "measure", json_string(name_measure(&t->loss)));
+        set_json_real(loss, "error", t->loss.error);
+        set_json(object, "loss", loss);
+    }
     return object;
 }
 
@@ -221,9 +228,11 @@ static void print_json(const struct archive *a)
 {
     json_t *object = (json_t *)check_memory(json_object()), *files = (json_t *)check_memory(json_array());
     uint8_t bytes[LMC_IDENTITY_SIZE];
-    uint64_t size = 0;
+    uint64_t size = 0, n_lossy = 0;
+    json_t *record = load_record(a);
     lmc_get_identity(a->reader, bytes);
     for (size_t i = 0; i < lmc_count_files(a->reader); i++) {
+        n_lossy += count_lossy(lmc_get_file(a->reader, i));
         size += lmc_get_file(a->reader, i)->size;
         json_array_append_new(files, make_json_file(a, i));
     }
@@ -234,6 +243,9 @@ static void print_json(const struct archive *a)
     set_json_number(object, "chain_depth", a->chain_depth);
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
+    set_json_number(object, "lossy_tensors", n_lossy);
+    if (record)
+        set_json(object, "policy", record);
     set_json(object, "files", files);
     set_json(object, "metadata", make_json_metadata(a));
     json_dumpf(object, stdout, JSON_COMPACT);

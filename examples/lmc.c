@@ -4,12 +4,14 @@
  * The program is one translation unit. From the bottom up:
  *   report.h      errors, progress            sources.h     what is read
  *   threads.h     pool, bytes in and out      base.h        what deltas are coded against
- *   options.h     what is asked for           twins.h       tensors that repeat others
- *   files.h       outputs, trees              compress.h    files and directories to snapshots
- *   containers.h  safetensors, GGUF, .npy     restore.h     back again; tests
- *   journal.h     writes that survive a kill  inspect.h     lists, single tensors; diff.h, on scan.h
- *   apply.h       deltas in place             recode.h      fold and rebase; verify.h
- *   census.h, plot.h, stats.h  analysis       manifest.h, series.h  a directory of snapshots
+ *   options.h     what is asked for           policy.h      what is to be quantised
+ *   files.h       outputs, trees              twins.h       tensors that repeat others
+ *   containers.h  safetensors, GGUF, .npy     quantise.h    what becomes of each tensor
+ *   json.h        values of JSON              compress.h    files and directories to snapshots
+ *   journal.h     writes that survive a kill  restore.h     back again; tests
+ *   apply.h       deltas in place             inspect.h     lists, single tensors; diff.h, on scan.h
+ *   census.h, plot.h, stats.h  analysis       recode.h      fold and rebase; verify.h
+ *                                             manifest.h, series.h  a directory of snapshots
  * This file reads the command line and goes through the files.
  */
 #ifndef _FILE_OFFSET_BITS
@@ -187,6 +189,16 @@ static int parse_word(struct options *o, struct arguments *a, const char *word)
         return set_base(o, take_long_value(a, word, "base"));
     if (is_long(word, "patch-from"))
         return set_base(o, take_long_value(a, word, "patch-from"));
+    if (is_long(word, "quant")) {
+        const char *rule = take_long_value(a, word, "quant");
+        o->policy->is_given = 1;
+        return rule ? add_rule(o->policy, rule, "--quant") : fail_usage("--quant wants a rule, such as '*=bits:8'%s", "");
+    }
+    if (is_long(word, "policy")) {
+        const char *path = take_long_value(a, word, "policy");
+        o->policy->is_given = 1;
+        return path && *path ? read_policy(o->policy, path) : fail_usage("--policy wants the name of a file of rules%s", "");
+    }
     if (is_long(word, "onto")) {
         o->onto = take_long_value(a, word, "onto");
         return o->onto && *o->onto && !is_dash(o->onto) ? CODE_OK : fail_usage("--onto wants the name of a file or directory, or 'none'%s", "");
@@ -258,6 +270,10 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it", a->word);
     if (o->svg && o->verb != VERB_STATS)
         return fail_usage("--svg is for 'lmc stats'%s", "");
+    if (o->policy->is_given && o->verb != VERB_COMPRESS && o->verb != VERB_SERIES)
+        return fail_usage("--quant and --policy are for compressing%s", "");
+    if (is_lossy(o->policy) && o->remove_source)
+        return fail_usage("--rm would remove the only exact copy of what is quantised; leave it out, and remove the source yourself%s", "");
     if (o->verb == VERB_SERIES)
         return check_series_options(a->argv, a->n_files, o);
     if (measures && (o->output || o->to_stdout || o->recursive))
@@ -485,6 +501,7 @@ int main(int argc, char **argv)
     struct options o;
     struct arguments a;
     struct bases bases = {NULL, 0, CODE_OK};
+    struct policy policy;
     int code;
     occupy_standard_descriptors();
     memset(&a, 0, sizeof a);
@@ -492,6 +509,8 @@ int main(int argc, char **argv)
     a.argv = argv;
     set_defaults(&o, &a);
     o.bases = &bases;
+    memset(&policy, 0, sizeof policy);
+    o.policy = &policy;
     if (argc > 1 && strcmp(argv[1], "help") == 0)
         return close_standard_output(print_help(argc > 2 ? argv[2] : ""));
     code = parse_arguments(&o, &a);
@@ -500,6 +519,7 @@ int main(int argc, char **argv)
     if (code == CODE_OK && !a.done)
         code = run(&o, &a);
     free_bases(&bases);
+    free_policy(&policy);
     free((void *)o.series.keep);
     return close_standard_output(code);
 }

@@ -34,6 +34,7 @@ struct options {
     enum lmc_level level;     /* --max */
     const char *file;         /* --file; NULL */
     struct bases *bases;      /* --base; may be none */
+    struct policy *policy;    /* --quant and --policy; may have no rules */
     const char *onto;         /* --onto; NULL */
     const char *svg;          /* --svg; NULL */
     struct series_options series;

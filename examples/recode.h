@@ -58,6 +58,70 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
 }
 
+/* The tensor of a member that begins there; NULL: none does. */
+static struct choice *find_choice_at(const struct members *m, size_t number, uint64_t offset)
+{
+    for (size_t k = 0; number < m->n && k < m->list[number].n_tensors; k++)
+        if (m->list[number].tensors[k].offset == offset)
+            return &m->list[number].choices[k];
+    return NULL;
+}
+
+/* What was quantised is coded again with what it was quantised by: it is as small, and nothing more is lost. */
+static int read_quantizer(struct members *m, struct choice *c)
+{
+    struct archive *a = m->archive;
+    lmc_twin second;
+    enum lmc_status status;
+    memset(&second, 0, sizeof second);
+    second.file_number = SIZE_MAX;
+    status = lmc_read_quantizer(&c->quantizer, a->reader, m->list[c->member].number, c->tensor, &second);
+    if (status != LMC_OK)
+        return fail_archive(a, status);
+    if (second.file_number == SIZE_MAX)
+        return CODE_OK;
+    c->partner = find_choice_at(m, second.file_number, second.offset);
+    if (!c->partner) { /* no tensor stands there; what can do without is stored as it is */
+        lmc_free_quantizer(c->quantizer);
+        c->quantizer = NULL;
+        return CODE_OK;
+    }
+    c->has_second = c->is_wanted = m->has_pairs = 1;
+    c->meaning.role = ROLE_M;
+    return CODE_OK;
+}
+
+/* Before the members are ordered. */
+static int read_quantizers(struct members *m)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < m->n; i++) {
+        struct member *member = &m->list[i];
+        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
+        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
+        for (size_t k = 0; k < member->n_tensors; k++) {
+            member->choices[k].tensor = &member->tensors[k];
+            member->choices[k].member = i;
+        }
+    }
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && code == CODE_OK; k++)
+            if (m->list[i].tensors[k].loss.generation)
+                code = read_quantizer(m, &m->list[i].choices[k]);
+    return code;
+}
+
+/* When it is known where all will stand. */
+static void attach_quantizers(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            struct choice *c = &m->list[i].choices[k];
+            if (is_quantised(c) && (!c->has_second || (c->partner->member < i && !c->partner->tensor->twin)))
+                attach_quantizer(&m->list[i].tensors[k], c);
+        }
+}
+
 static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     const char *key;
@@ -95,8 +159,10 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
         total += f->size;
     }
     progress_start(a->name, total);
-    if (out->temporary && !o->no_twins)
+    code = read_quantizers(&m);
+    if (code == CODE_OK && out->temporary && !o->no_twins)
         code = find_twins(&m);
+    attach_quantizers(&m);
     if (code == CODE_OK)
         code = open_snapshot(&writer, out, &m, base, o);
     if (code == CODE_OK)

@@ -43,6 +43,7 @@ struct restore {
     size_t again_number;
     struct second_look again; /* not of a tree */
     uint64_t total;
+    uint64_t n_quantised;  /* tensors */
     int code;              /* what a callback has reported */
 };
 
@@ -413,6 +414,7 @@ static int restore_end(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
     (void)number;
+    r->n_quantised += count_lossy(file);
     if (r->o->remove_source)
         add_record(r, file);
     if (r->is_tree)
@@ -588,6 +590,9 @@ static int restore_file(const char *path, const struct options *o)
     }
     if (code == CODE_OK)
         say_sizes(o, s.name, progress.done, r.total, r.total, start);
+    if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
+        say(s.name, "holds %llu quantised tensor%s, near what was compressed, but not equal; 'lmc -l' tells how near",
+            (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
     if (code == CODE_OK && o->remove_source)
         code = remove_snapshot(&r);

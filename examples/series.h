@@ -22,7 +22,7 @@ enum series_option {
     SERIES_NAME, SERIES_EVERY, SERIES_ANCHOR, SERIES_VERIFY, SERIES_DRY_RUN, SERIES_KEEP_LAST, SERIES_KEEP_EVERY, SERIES_KEEP,
     SERIES_SETTLE, SERIES_INTERVAL, SERIES_ONCE, SERIES_MATCH, N_SERIES_OPTIONS,
     /* those of lmc itself */
-    SERIES_RM = N_SERIES_OPTIONS, SERIES_OUTPUT, SERIES_FORCE, SERIES_JSON, SERIES_CAT, SERIES_CODING, SERIES_KIND
+    SERIES_RM = N_SERIES_OPTIONS, SERIES_OUTPUT, SERIES_FORCE, SERIES_JSON, SERIES_CAT, SERIES_CODING, SERIES_KIND, SERIES_QUANT
 };
 
 static const struct { const char *name; int has_value; } series_options[N_SERIES_OPTIONS] = {
@@ -369,11 +369,11 @@ static int remove_newcomer(const struct newcomer *c, const char *name)
     return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
 }
 
-/* Restores the snapshot and compares. may_lack: a part of the source may be gone. */
-static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack, const struct options *o)
+/* Restores the snapshot and compares. may_lack: a part of the source may be gone; may_lose: see verify_snapshot */
+static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack, int may_lose, const struct options *o)
 {
     size_t n_files = 0;
-    int code = verify_snapshot(snapshot, c->path, may_lack, o, &n_files);
+    int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
     if (code == CODE_OK && c->is_tree && n_files != c->l.n - 1)
         code = fail(CODE_ERROR, c->path, "holds something that %s does not; nothing was removed", snapshot);
     return code;
@@ -416,7 +416,7 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &chain.o) : compress_file(c->path, 1, &chain.o);
     *is_made = code == CODE_OK;
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, &chain.o);
+        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
     if (code == CODE_OK)
         code = read_identity(e->path, e->identity, &e->size, &chain.o);
     free_bases(&chain.bases);
@@ -467,7 +467,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
         return code;
     begin_chain(&chain, s->o);
     add_links(&chain, s, e, 0);
-    code = verify_newcomer(c, e->path, 1, &chain.o);
+    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
     free_bases(&chain.bases);
     return code == CODE_OK ? remove_newcomer(c, e->name) : code;
 }
@@ -1344,7 +1344,7 @@ static const struct series_verb {
     int least, most; /* arguments; most -1: any number */
 } series_verbs[] = {
     {"add", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", series_add,
-     BIT(NAME) | BIT(EVERY) | BIT(ANCHOR) | BIT(VERIFY) | BIT(RM) | BIT(CODING) | BIT(KIND), 1, 1},
+     BIT(NAME) | BIT(EVERY) | BIT(ANCHOR) | BIT(VERIFY) | BIT(RM) | BIT(CODING) | BIT(KIND) | BIT(QUANT), 1, 1},
     {"list", "[--json]", series_list, BIT(JSON), 0, 0},
     {"restore", "[-o OUT] [-f] NAME", series_restore, BIT(OUTPUT) | BIT(FORCE), 1, 1},
     {"cat", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", series_cat, BIT(OUTPUT) | BIT(FORCE) | BIT(CAT), 1, 2},
@@ -1354,7 +1354,7 @@ static const struct series_verb {
     {"gc", "[--dry-run]", series_gc, BIT(DRY_RUN) | BIT(CODING), 0, 0},
     {"verify", "[NAME...]", series_verify, 0, 0, -1},
     {"watch", "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] SOURCE_DIR", series_watch,
-     BIT(EVERY) | BIT(RM) | BIT(SETTLE) | BIT(INTERVAL) | BIT(ONCE) | BIT(MATCH) | BIT(CODING) | BIT(KIND), 1, 1},
+     BIT(EVERY) | BIT(RM) | BIT(SETTLE) | BIT(INTERVAL) | BIT(ONCE) | BIT(MATCH) | BIT(CODING) | BIT(KIND) | BIT(QUANT), 1, 1},
     {"rebuild", "[--every N]", series_rebuild, BIT(EVERY), 0, 0}};
 
 static const struct series_verb *find_series_verb(const char *name)
@@ -1376,6 +1376,7 @@ static int check_series_options(char **files, int n_files, const struct options 
     given |= o->json ? BIT(JSON) : 0;
     given |= o->npy || o->file ? BIT(CAT) : 0;
     given |= o->level != LMC_LEVEL_DEFAULT || o->no_twins ? BIT(CODING) : 0;
+    given |= o->policy->is_given ? BIT(QUANT) : 0;
     given |= o->opaque || o->dtype != LMC_AUTO ? BIT(KIND) : 0;
     if (n_files > 1 && !verb)
         return fail_series_usage(files[1], "is no verb; after the directory comes add, list, restore, cat, prune, keep, gc, verify, watch or rebuild");

@@ -7,7 +7,7 @@
 #ifndef LMC_TWINS_H
 #define LMC_TWINS_H
 
-#include "base.h"
+#include "policy.h"
 
 /* What a snapshot is made of, in the order in which it is stored: files, or those of another snapshot. */
 struct member {
@@ -17,20 +17,32 @@ struct member {
     size_t number;    /* of a file of the archive */
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
+    struct choice *choices; /* of each tensor; NULL: all are stored as they are */
 };
 
 struct members {
     struct member *list;
     size_t n;
     lmc_twin *twins; /* storage; NULL: there are none */
+    int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
     struct archive *archive;   /* NULL: the members are files */
     int code;        /* what reading has reported */
 };
 
+static void free_choices(struct member *member)
+{
+    for (size_t k = 0; k < member->n_tensors && member->choices; k++) {
+        lmc_free_quantizer(member->choices[k].quantizer);
+        free(member->choices[k].reason);
+    }
+    free(member->choices);
+}
+
 static void free_members(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {
+        free_choices(&m->list[i]);
         free(m->list[i].full);
         free(m->list[i].tensors);
     }
@@ -107,8 +119,8 @@ static void collect_candidates(struct candidates *c, const struct members *m)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             const lmc_tensor *t = &m->list[i].tensors[k];
             enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
-            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES)
-                continue;
+            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation || (m->list[i].choices && m->list[i].choices[k].is_wanted))
+                continue; /* what is quantised is no longer what it was */
             add_candidate(c, i, k, t, LMC_CONVERT_NONE);
             if (dtype == LMC_F32) {
                 add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_BF16);
@@ -341,7 +353,26 @@ static void rank_member(struct ordering *o, size_t member)
     o->rank[member] = o->n++;
 }
 
-/* Puts members with masters before those with copies, and changes nothing else. */
+/* A first moment is coded with the second. */
+static void add_edges_of_pairs(struct ordering *o, const struct members *m)
+{
+    for (size_t i = 0; i < m->n && m->has_pairs; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            const struct choice *c = &m->list[i].choices[k];
+            if (c->is_wanted && c->meaning.role == ROLE_M && c->partner && c->partner->member != i)
+                add_edge(o, i, c->partner->member);
+        }
+}
+
+/* After the members were ordered. */
+static void number_choices(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            m->list[i].choices[k].member = i;
+}
+
+/* Puts members with masters before those with copies, those with second moments before those with first, and changes nothing else. */
 static void order_members(struct members *m, struct candidates *c)
 {
     struct ordering o;
@@ -356,6 +387,7 @@ static void order_members(struct members *m, struct candidates *c)
                 add_edge(&o, c->list[i].member, master->member);
         }
     }
+    add_edges_of_pairs(&o, m);
     if (o.n_edges)
         qsort(o.edges, o.n_edges, sizeof *o.edges, compare_edges);
     for (size_t i = 0; i < m->n; i++)
@@ -369,6 +401,7 @@ static void order_members(struct members *m, struct candidates *c)
     for (size_t i = 0; i < c->n; i++)
         c->list[i].member = o.rank[c->list[i].member];
     sort_candidates(c);
+    number_choices(m);
     free(ordered);
     free(o.rank);
     free(o.edges);
@@ -408,7 +441,7 @@ static int find_twins(struct members *m)
     int code;
     memset(&c, 0, sizeof c);
     code = find_groups(&c, m);
-    if (code == CODE_OK && c.n) {
+    if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_members(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
         for (int is_master = 1; is_master >= 0; is_master--) /* masters that are twins themselves are none */

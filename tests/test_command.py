@@ -329,7 +329,7 @@ class Verbs(Case):
         self.assertIn(b"compress each to FILE.lmc", self.lmc("-h").stdout)
         self.assertEqual(self.lmc("--help").stdout, self.lmc("help").stdout)
         self.assertRegex(self.lmc("-V").stdout, rb"^lmc \d+\.\d+\.\d+, format \d+\.\d+")
-        for topic in ("formats", "directories", "deltas", "apply", "cat", "diff", "stats", "pipes", "memory", "exit"):
+        for topic in ("formats", "directories", "quant", "deltas", "apply", "cat", "diff", "stats", "pipes", "memory", "exit"):
             self.assertGreater(len(self.lmc("help", topic).stdout), 200)
         self.lmc("help", "nonsense", code=2, says="no help on 'nonsense'")
 
