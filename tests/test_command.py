@@ -2208,7 +2208,7 @@ class Together(Case):
 
     def test_deltas_of_the_readme(self):
         with open(os.path.join(ROOT, "README.md")) as f:
-            part = f.read().split("### Deltas")[1].split("## Figures")[0]
+            part = f.read().split("### Deltas")[1].split("\n##")[0]
         script = "\n".join(line[4:] for line in part.split("\n") if line.startswith("    "))
         self.assertIn("--base", script)
         if not os.path.exists(SAMPLE):
