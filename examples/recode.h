@@ -61,10 +61,16 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
 /* The tensor of a member that begins there; NULL: none does. */
 static struct choice *find_choice_at(const struct members *m, size_t number, uint64_t offset)
 {
-    for (size_t k = 0; number < m->n && k < m->list[number].n_tensors; k++)
-        if (m->list[number].tensors[k].offset == offset)
-            return &m->list[number].choices[k];
-    return NULL;
+    const struct member *member = number < m->n ? &m->list[number] : NULL;
+    size_t low = 0, high = member ? member->n_tensors : 0;
+    while (low < high) { /* the first that does not end before */
+        size_t middle = low + (high - low) / 2;
+        if (member->tensors[middle].offset + member->tensors[middle].size <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return member && low < member->n_tensors && member->tensors[low].offset == offset ? &member->choices[low] : NULL;
 }
 
 /* What was quantised is coded again with what it was quantised by: it is as small, and nothing more is lost. */
@@ -94,8 +100,10 @@ static int read_quantizer(struct members *m, struct choice *c)
 /* Before the members are ordered. */
 static int read_quantizers(struct members *m)
 {
-    int code = CODE_OK;
-    for (size_t i = 0; i < m->n; i++) {
+    int code = CODE_OK, any = 0;
+    for (size_t i = 0; i < m->n; i++)
+        any |= count_lossy(lmc_get_file(m->archive->reader, i)) != 0;
+    for (size_t i = 0; i < m->n && any; i++) {
         struct member *member = &m->list[i];
         member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
         memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
@@ -115,7 +123,7 @@ static int read_quantizers(struct members *m)
 static void attach_quantizers(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             struct choice *c = &m->list[i].choices[k];
             if (is_quantised(c) && (!c->has_second || (c->partner->member < i && !c->partner->tensor->twin)))
                 attach_quantizer(&m->list[i].tensors[k], c);
