@@ -7458,6 +7458,9 @@ static uint32_t lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
     return (uint32_t)(a >> shift);
 }
 
+/* What rounding to BF16 adds: steps of 2^-7 of the octave's begin, 2^-14 / 12 * 0.541 (see lmc__log_error), in units of 2^-32. */
+#define LMC__BF16_ERROR 11818u
+
 /* The squared relative error (of second moments: of the elements; else of all together), by the options' measure, in units of 2^-32, of squares12
  * / 12, the sum of squared errors in grid points. */
 static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
@@ -7472,6 +7475,7 @@ static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
             power += f->counts[s] * (uint64_t)(v * v);
         }
         error = power >> 60 ? UINT32_MAX : lmc__fraction(squares12 / 12, power);
+        if (q->width == 2) error = error > UINT32_MAX - LMC__BF16_ERROR ? UINT32_MAX : error + LMC__BF16_ERROR;
     }
     if (q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
     error = lmc__square_root((uint64_t)error << 32);
