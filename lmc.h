@@ -6265,7 +6265,7 @@ static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
-    if (q->is_recovered && memcmp(restored, src, size) != 0)
+    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL, q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
     if (payload_size)
         lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5, q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
@@ -10606,8 +10606,8 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
-/* The grid of a quantised block of a run, and the scales of the groups in it; the first block's, if the quantiser has none yet, else *is_other
- * where they differ, or where the block is not quantised. */
+/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that differs; and the scales of the groups in it. A
+ * block that is not quantised, as was smaller, says nothing: it will be coded so again. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k, const uint8_t *src, const lmc_block_info *info, uint64_t first,
                                           uint8_t *ws, size_t ws_size, int *is_other)
 {
@@ -10615,8 +10615,9 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     lmc__quantised head;
     uint8_t *spare;
     size_t i;
+    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED) return LMC_OK;
     *is_other = 1;
-    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED || info->width != q->width) return LMC_OK;
+    if (info->width != q->width) return LMC_OK;
     d.k = k;
     d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
     d.in = src + LMC_BLOCK_HEADER_SIZE;
@@ -10624,7 +10625,7 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     spare = lmc__push_list(&d.stack, info->n);
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantised_head(&d, &head, info, spare));
-    if (first == 0) {
+    if (q->grid.n_points == 0) {
         q->grid = head.grid;
         q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
         if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step) q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
@@ -10699,7 +10700,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
-    if (is_other || q->is_predicted != (run->prediction == LMC__PREDICT_OWN)) return LMC_OK;
+    if (is_other || q->grid.n_points == 0 || q->is_predicted != (run->prediction == LMC__PREDICT_OWN)) return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
     if (q->is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
