@@ -515,7 +515,7 @@ static void fill(uint8_t *p, uint8_t *second, size_t n, unsigned width, enum kin
         case K_GAUSS: case K_ODD: bits = bits_of(0.02 * scale * g); break;
         case K_MOMENT: case K_SECOND: {
             const double v = 1e-9 * scale * exp2(2.5 * gauss(&seed));
-            bits = r % 97 == 0 && kind == K_SECOND ? 0 : bits_of(kind == K_SECOND ? v : 0.3 * sqrt(v) * g);
+            bits = r % 97 == 0 ? 0 : bits_of(kind == K_SECOND ? v : 0.3 * sqrt(v) * g);
             if (second) put(second, i, width, r % 97 == 0 ? 0 : bits_of(v));
             break;
         }
@@ -1129,7 +1129,7 @@ static const plan tensor_plans[] = {
     {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 70000},
     {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 0},
     {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_RELATIVE, 1e-3, 17},
-    {LMC_BF16, LMC_ROLE_OTHER, K_GAUSS, 49153, 5, LMC_MEASURE_NONE, 0, 1000000},
+    {LMC_BF16, LMC_ROLE_OTHER, K_GAUSS, 49953, 5, LMC_MEASURE_NONE, 0, 1000000},
     {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_NMSE, 1e-4, 5000},
     {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49150, 7, LMC_MEASURE_NONE, 0, 256},
 };
@@ -1229,6 +1229,754 @@ static void test_far_updates(void)
     free(v);
 }
 
+/* -- damaged blocks -- */
+
+typedef struct sample {
+    uint8_t *block, *content, *prediction; /* of the block; NULL */
+    size_t size;                           /* of the block */
+    lmc_block_info info;
+    lmc_position position;
+} sample;
+
+static void repair(uint8_t *block, lmc_position position)
+{
+    uint8_t place[8];
+    lmc__store32(place, position.run);
+    lmc__store32(place + 4, position.block);
+    lmc__store32(block + 20, t_crc32c(t_crc32c(0, place, 8), block, 20));
+}
+
+/* The last block of what plan number i makes: a small one. */
+static int make_sample(sample *s, size_t i)
+{
+    const plan *p = &tensor_plans[i];
+    const unsigned width = lmc_dtype_width(p->dtype);
+    const size_t size = p->n * width;
+    uint8_t *const x = allocate(size), *const v = allocate(size), *decoded = NULL, *enc = NULL;
+    lmc_quantizer *q, *second = NULL;
+    lmc_quantizer_info info;
+    size_t at = 0, from = 0, enc_size;
+    memset(s, 0, sizeof *s);
+    fill(x, v, p->n, width, p->kind, i);
+    if (p->role == LMC_ROLE_FIRST_MOMENT) {
+        second = fit(&tensor_plans[i - 1], v, size, NULL, NULL, &info);
+        if (second) decoded = quantized_copy(second, v, size, NULL);
+    }
+    for (at = p->n - 100; at < p->n - 90; at++) put(x, at, width, 0x7FC00000 + (((uint32_t)at & 15) << 16)); /* so that there are exceptions */
+    q = fit(p, x, size, decoded ? v : NULL, second, &info);
+    if (q && CHECK(!info.is_lossless)) {
+        const lmc_tensor_options options = tensor_options(p->dtype, 14, q, decoded, size);
+        enc = encode(x, size, &options, &enc_size);
+    }
+    for (at = 0; enc && at < enc_size; at += s->info.encoded_size) {
+        s->size = enc_size - at;
+        if (!CHECK_STATUS(lmc_read_block_info(enc + at, s->size, s->position, &s->info), LMC_OK)) break;
+        if (at + s->info.encoded_size == enc_size) break;
+        from += s->info.size;
+        s->position.block++;
+    }
+    if (enc && CHECK(s->size == s->info.encoded_size && enc[at + 1] >> 5 == 2)) {
+        s->block = (uint8_t *)t_copy(enc + at, s->size);
+        CHECK_STATUS(lmc_quantize(q, x, 0, size, decoded), LMC_OK);
+        s->content = (uint8_t *)t_copy(x + from, s->info.size);
+        if (decoded) s->prediction = (uint8_t *)t_copy(decoded + from, s->info.size);
+    }
+    lmc_free_quantizer(q);
+    lmc_free_quantizer(second);
+    free(decoded);
+    free(enc);
+    free(x);
+    free(v);
+    return s->block != NULL;
+}
+
+static void free_sample(sample *s)
+{
+    free(s->block);
+    free(s->content);
+    free(s->prediction);
+}
+
+/* Decodes a block of that size, with everything between guard pages. */
+static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size_t size)
+{
+    const size_t ws_size = lmc_workspace_size(s->info.n);
+    uint8_t *const src = t_tail(&g_src, size), *const dst = t_tail(&g_dst, s->info.size), *const pair = s->prediction ? t_tail(&g_second, s->info.size) : NULL;
+    enum lmc_status status;
+    size_t got = 77;
+    memcpy(src, block, size);
+    if (pair) memcpy(pair, s->prediction, s->info.size);
+    status = lmc_decode_block(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0, s->position, t_tail(&g_ws, ws_size), ws_size);
+    if (status == LMC_OK) CHECK(got == s->info.size && memcmp(dst, s->content, got) == 0);
+    else CHECK(got == 77);
+    return status;
+}
+
+/* The payload's first 32 bytes: what is not in its range, or not what others ask for. */
+static void refuse_fields(const sample *s)
+{
+    uint8_t *const block = allocate(s->size + 1), *const p = block + LMC_BLOCK_HEADER_SIZE;
+    const uint8_t *const good = s->block + LMC_BLOCK_HEADER_SIZE;
+    const int is_log = good[0] & 1, is_table = good[0] >> 2 & 1, is_predicted = s->prediction != NULL;
+    const unsigned table_size = lmc__load16(good + 2);
+    const uint32_t group_size = lmc__load32(good + 20), n = s->info.n, n_exceptions = lmc__load32(good + 28);
+    const size_t positions = 32 + 2 * table_size, groups = positions + n_exceptions * (4 + s->info.width);
+    int i;
+    for (i = 0; i < 60 && CHECK(n_exceptions >= 2); i++) {
+        enum lmc_status want = LMC_ERR_CORRUPT;
+        size_t size = s->size;
+        memcpy(block, s->block, size);
+        switch (i) {
+        case 0: p[0] |= 8; break;
+        case 1: p[0] |= 128; break;
+        case 2: p[0] ^= 1; break;                                         /* step says otherwise */
+        case 3: if (is_log) continue; p[0] |= 2; break;                   /* a sign, without log */
+        case 4: p[0] ^= 4; break;                                         /* table */
+        case 5: p[1] = 9; break;
+        case 6: p[1] = 255; break;
+        case 7: if (!is_table) continue; p[1] = 1; break;
+        case 8: lmc__store16(p + 2, 0); if (!is_table) continue; break;
+        case 9: lmc__store16(p + 2, 256); break;
+        case 10: lmc__store16(p + 2, 0xFFFF); break;
+        case 11: if (is_table) continue; lmc__store16(p + 2, 1); break;
+        case 12: lmc__store32(p + 4, 1); break;
+        case 13: lmc__store32(p + 4, 0u - 65536u); break;
+        case 14: lmc__store32(p + 4, 0x7FFFFFFF); break;
+        case 15: lmc__store32(p + 4, 0x80000000); break;
+        case 16: lmc__store32(p + 8, is_log ? 0 : 1); break;
+        case 17: lmc__store32(p + 8, (1u << 24) + 1); break;
+        case 18: lmc__store32(p + 8, 0xFFFFFFFF); break;
+        case 19: lmc__store32(p + 12, is_predicted ? (1u << 30) + 1 : 1); break;
+        case 20: lmc__store32(p + 12, is_predicted ? 0u - (1u << 30) - 1 : 0xFFFFFFFF); break;
+        case 21: lmc__store32(p + 12, 0x80000000); break;
+        case 22: lmc__store32(p + 16, is_predicted ? 0x7F800001 : 1); break;
+        case 23: lmc__store32(p + 16, 0xFFFFFFFF); break;
+        case 24: lmc__store32(p + 20, is_predicted ? 1 : 0); break;
+        case 25: lmc__store32(p + 20, 0x80000000); break;
+        case 26: lmc__store32(p + 24, is_predicted ? 1 : 0); break;
+        case 27: lmc__store32(p + 24, is_predicted ? 0xFFFFFFFF : group_size + 1); break;
+        case 28: lmc__store32(p + 28, n + 1); break;
+        case 29: lmc__store32(p + 28, 0xFFFFFFFF); break;
+        case 30: if (!is_table) continue; lmc__store16(p + 32, 0); break;
+        case 31: if (table_size < 2) continue; lmc__store16(p + 34, lmc__load16(p + 32)); break;
+        case 32: if (table_size < 2) continue; lmc__store16(p + 32, 0xFFFF); break;
+        case 33: lmc__store32(p + positions + 4, lmc__load32(p + positions)); break;
+        case 34: lmc__store32(p + positions + 4 * (n_exceptions - 1), n); break;
+        case 35: lmc__store32(p + positions, 0xFFFFFFFF); break;
+        case 36: if (!is_predicted) continue; p[0] |= 1; lmc__store32(p + 8, 1); break; /* log of updates */
+        /* scales: where there is one group, its lists are constants */
+        case 37: case 38: case 39:
+            if (is_predicted || group_size < n || lmc__load32(p + 24) < n) continue;
+            CHECK(p[groups] == LMC__PLANE_CONSTANT && p[groups + 2] == LMC__PLANE_CONSTANT);
+            if (i == 37) p[groups + 1] = 0x7F, p[groups + 3] = 0;
+            if (i == 38) p[groups + 1] = is_log ? 0x80 : 0x01, p[groups + 3] = is_log ? 0x7F : 0x77;
+            if (i == 39) p[groups + 3] |= 0x80;
+            break;
+        case 40: p[size - LMC_BLOCK_HEADER_SIZE] = 0; lmc__store32(block + 8, lmc__load32(block + 8) + 1); size++; break;
+        case 41: lmc__store32(block + 8, lmc__load32(block + 8) - 1); size--; break;
+        case 42: case 43: case 44: case 45: { /* codes that are all the same */
+            size_t at = groups;
+            if (!is_table || !(is_predicted || group_size >= n) || (!is_predicted && lmc__load32(p + 24) < n)) continue;
+            if (!is_predicted) at += 4;
+            p[at] = LMC__PLANE_CONSTANT;
+            p[at + 1] = (uint8_t)(i == 42 ? table_size : i == 43 ? table_size + 1 : 255);
+            size = at + 2;
+            if (i == 42) want = LMC_ERR_CHECKSUM;
+            if ((i != 42 && table_size == 255)) continue;
+            if (i == 45) { /* or one in a list */
+                p[at] = LMC__PLANE_RAW;
+                size = at + 1 + n;
+                if (size + LMC_BLOCK_HEADER_SIZE > s->size || size >= s->info.size) continue;
+                memset(p + at + 1, 0, n);
+                p[at + n / 2] = (uint8_t)(table_size + 1);
+            }
+            lmc__store32(block + 8, (uint32_t)size);
+            size += LMC_BLOCK_HEADER_SIZE;
+            break;
+        }
+        case 46: block[1] |= 4; break; /* what only other layouts have */
+        case 47: block[1] |= 8; break;
+        case 48: block[1] |= 16; break;
+        case 49: block[3] |= 1; break;
+        case 50: block[3] |= 8; break;
+        case 51: block[3] |= 16; break;
+        case 52: block[3] |= 128; want = LMC_ERR_UNSUPPORTED; break;
+        case 53: block[1] |= 32; want = LMC_ERR_UNSUPPORTED; break;
+        case 54: block[1] |= 128; want = LMC_ERR_UNSUPPORTED; break;
+        case 55: block[1] = (uint8_t)((block[1] & ~3u) | 0); lmc__store32(block + 4, (uint32_t)s->info.size); break; /* of other widths */
+        case 56: block[1] |= 3; lmc__store32(block + 4, (uint32_t)(s->info.size / 8)); break;
+        case 57: if (is_predicted) continue; lmc__store32(block + 16, 1); break;
+        case 58: lmc__store32(block + 8, (uint32_t)s->info.size); break;
+        default: continue;
+        }
+        repair(block, s->position);
+        t_note("field %d of a%s%s%s block refused", i, is_log ? " log" : "", is_table ? " table" : "", is_predicted ? " predicted" : "");
+        CHECK_STATUS(decode_sample(s, block, size), want);
+    }
+    if (!is_predicted) { /* one that says that it has a prediction */
+        sample other = *s;
+        uint8_t *const zeros = (uint8_t *)calloc(1, s->info.size);
+        if (zeros == NULL) abort();
+        other.prediction = zeros;
+        memcpy(block, s->block, s->size);
+        block[2] = 1;
+        lmc__store32(block + 16, t_crc32c(0, zeros, s->info.size));
+        repair(block, s->position);
+        CHECK_STATUS(decode_sample(&other, block, s->size), LMC_ERR_CORRUPT);
+        free(zeros);
+    }
+    free(block);
+}
+
+static void test_damage(void)
+{
+    size_t i, k, j;
+    for (i = 0; i < COUNT(tensor_plans); i++) {
+        sample s;
+        uint64_t seed = i + 1;
+        uint8_t *block;
+        if (!make_sample(&s, i)) continue;
+        t_note("sample %lu", (unsigned long)i);
+        CHECK_STATUS(decode_sample(&s, s.block, s.size), LMC_OK);
+        refuse_fields(&s);
+        block = allocate(s.size);
+        /* cut */
+        for (k = 0; k < s.size; k += 1 + k / 20) {
+            t_note("sample %lu cut to %lu", (unsigned long)i, (unsigned long)k);
+            CHECK_STATUS(decode_sample(&s, s.block, k), LMC_ERR_TRUNCATED);
+            if (k < LMC_BLOCK_HEADER_SIZE) continue;
+            memcpy(block, s.block, k);
+            lmc__store32(block + 8, (uint32_t)(k - LMC_BLOCK_HEADER_SIZE));
+            repair(block, s.position);
+            CHECK_STATUS(decode_sample(&s, block, k), LMC_ERR_CORRUPT);
+        }
+        for (k = 0; k < (t_quick ? 300u : t_long ? 100000u : 3000u); k++) { /* bytes of the payload, most of them of its head */
+            enum lmc_status status;
+            const size_t n = 1 + t_below(&seed, 4), room = s.size - LMC_BLOCK_HEADER_SIZE;
+            memcpy(block, s.block, s.size);
+            for (j = 0; j < n; j++) {
+                uint8_t *const at = block + LMC_BLOCK_HEADER_SIZE + (t_below(&seed, 2) ? t_below(&seed, room < 100 ? room : 100) : t_below(&seed, room));
+                const uint64_t r = t_random(&seed);
+                switch (r % 4) {
+                case 0: ++*at; break;
+                case 1: *at ^= (uint8_t)(1u << (r >> 8 & 7)); break;
+                case 2: *at = (uint8_t)(r >> 8); break;
+                default: *at = r >> 8 & 1 ? 255 : 0;
+                }
+            }
+            if (k % 3 == 0) { /* of the header, too, whose CRC is made right; or not */
+                block[t_below(&seed, 20)] ^= (uint8_t)(1u << t_below(&seed, 8));
+                if (k % 6) repair(block, s.position);
+            }
+            t_note("sample %lu, damage %lu", (unsigned long)i, (unsigned long)k);
+            status = decode_sample(&s, block, s.size);
+            if (memcmp(block, s.block, s.size) == 0) CHECK_STATUS(status, LMC_OK);
+            else if (k % 3) CHECK(status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM || (status == LMC_OK && memcmp(t_tail(&g_dst, s.info.size), s.content, s.info.size) == 0));
+            else CHECK(status != LMC_OK || memcmp(block + 4, s.block + 4, 16) == 0);
+        }
+        free(block);
+        free_sample(&s);
+    }
+}
+
+/* -- snapshots -- */
+
+/* Tensors, their quantisers, and a snapshot of what is written and one of what is to come back. */
+enum { V0, V1, W, M0, M1, N0, G, SMALL, PARTS };
+typedef struct states {
+    part parts[PARTS], decoded[PARTS];
+    lmc_quantizer *quantizers[PARTS];
+    lmc_twin twins[PARTS];
+    t_model source, expected;
+    int one_file;
+    own self; /* of what is read back */
+} states;
+
+static void add_states(states *s, t_model *model, const part *parts, int with_quantizers)
+{
+    static const size_t second_order[] = {V0, W, V1}, first_order[] = {M0, SMALL, M1, N0, G}, one_order[] = {V0, W, V1, M0, SMALL, M1, N0, G};
+    size_t i, k;
+    memset(model, 0, sizeof *model);
+    if (s->one_file) add_shard(model, "", parts, one_order, 8);
+    else {
+        add_shard(model, "b/second.bin", parts, second_order, 3);
+        add_text(model, "text", 1000, 3, SIZE_MAX);
+        add_shard(model, "a/first.bin", parts, first_order, 5);
+    }
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++) {
+            lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
+            size_t number = 0;
+            while (strcmp(parts[number].name, t->name) != 0) number++;
+            if (number == V0 || number == V1) { /* where the others find it */
+                s->twins[number == V0 ? M0 : M1].file_number = i;
+                s->twins[number == V0 ? M0 : M1].offset = t->offset;
+                s->twins[N0] = s->twins[M0];
+            }
+            t->twin = NULL;
+            if (number == M0 || number == M1 || number == N0) t->twin = &s->twins[number];
+            if (with_quantizers) t->quantizer = s->quantizers[number];
+        }
+}
+
+static void make_states(states *s, size_t n, int one_file)
+{
+    static const char *const names[] = {"v.0", "v.1", "w", "m.0", "m.1", "n.0", "g", "small"};
+    size_t i;
+    memset(s, 0, sizeof *s);
+    s->one_file = one_file;
+    for (i = 0; i < PARTS; i++) {
+        const int is_bf16 = i == V1 || i == M1;
+        s->parts[i] = make_part(names[i], is_bf16 ? "BF16" : "F32", 2, i == W || i == SMALL ? 20 : n / 50 + (is_bf16 ? 3 : 0), 50, T_GAUSS, i + 1);
+    }
+    fill(s->parts[M0].data, s->parts[V0].data, s->parts[M0].size / 4, 4, K_MOMENT, 1);
+    fill(s->parts[N0].data, NULL, s->parts[N0].size / 4, 4, K_MOMENT, 1);
+    for (i = 0; i < s->parts[N0].size; i += 12) s->parts[N0].data[i] ^= 0x55; /* another of the same second moment */
+    fill(s->parts[M1].data, s->parts[V1].data, s->parts[M1].size / 2, 2, K_MOMENT, 2);
+    fill(s->parts[G].data, NULL, s->parts[G].size / 4, 4, K_ODD, 3);
+    for (i = 0; i < PARTS; i++) {
+        const int is_first = i == M0 || i == M1 || i == N0;
+        const size_t second = i == M1 ? V1 : V0;
+        plan p;
+        lmc_quantizer_info info;
+        memset(&p, 0, sizeof p);
+        s->decoded[i] = s->parts[i];
+        s->decoded[i].data = (uint8_t *)t_copy(s->parts[i].data, s->parts[i].size);
+        if (i == W) continue;
+        p.dtype = i == V1 || i == M1 ? LMC_BF16 : LMC_F32;
+        p.role = i == V0 || i == V1 ? LMC_ROLE_SECOND_MOMENT : is_first ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_OTHER;
+        p.group = 50;
+        if (i == N0) p.measure = LMC_MEASURE_UPDATE, p.bound = 0.02;
+        else if (i == G) p.measure = LMC_MEASURE_RELATIVE, p.bound = 1e-3;
+        else p.bits = i == M1 ? 5 : 8;
+        t_note("part %s", names[i]);
+        s->quantizers[i] = fit(&p, s->parts[i].data, s->parts[i].size, is_first ? s->parts[second].data : NULL, is_first ? s->quantizers[second] : NULL, &info);
+        if (s->quantizers[i] == NULL) abort();
+        CHECK(info.is_lossless == (i == SMALL));
+        CHECK_STATUS(lmc_quantize(s->quantizers[i], s->decoded[i].data, 0, s->decoded[i].size, is_first ? s->decoded[second].data : NULL), LMC_OK);
+    }
+    add_states(s, &s->source, s->parts, 1);
+    add_states(s, &s->expected, s->decoded, 0);
+    s->self.model = &s->source;
+}
+
+static void free_states(states *s)
+{
+    size_t i;
+    for (i = 0; i < PARTS; i++) lmc_free_quantizer(s->quantizers[i]);
+    free_parts(s->parts, PARTS);
+    free_parts(s->decoded, PARTS);
+    t_free_model(&s->source);
+    t_free_model(&s->expected);
+}
+
+static lmc_writer_options states_options(states *s)
+{
+    lmc_writer_options options;
+    memset(&options, 0, sizeof options);
+    options.read_back = read_own;
+    options.read_back_user = &s->self;
+    return options;
+}
+
+static const lmc_tensor *find_tensor(const t_model *model, const char *name)
+{
+    size_t i, k;
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++)
+            if (strcmp(model->files[i].file.tensors[k].name, name) == 0) return &model->files[i].file.tensors[k];
+    abort();
+}
+
+/* Restored and read, it is the expected one. */
+static void check_snapshot(const t_model *expected, t_memory *out, const lmc_base *base, const lmc_parallel *parallel)
+{
+    lmc_restore_options restore;
+    lmc_reader_options read;
+    uint8_t id[32], want[32];
+    int wrong;
+    memset(&restore, 0, sizeof restore);
+    memset(&read, 0, sizeof read);
+    restore.parallel = read.parallel = parallel;
+    restore.base = read.base = base;
+    restore.read_back = t_on_read_back;
+    CHECK_STATUS(t_restore_model(expected, out, &restore, id, &wrong), LMC_OK);
+    t_model_identity(expected, want);
+    CHECK(!wrong && memcmp(id, want, 32) == 0);
+    CHECK_STATUS(t_read_model(expected, out, &read, &wrong), LMC_OK);
+    CHECK(!wrong);
+}
+
+/* What readers say was lost is what the quantisers said. */
+static void check_losses(const states *s, t_memory *out, unsigned generation)
+{
+    lmc_reader *const reader = open_memory(out, NULL, NULL);
+    size_t i, number;
+    for (i = 0; reader && i < PARTS; i++) {
+        const lmc_tensor *t = NULL;
+        lmc_quantizer_info info;
+        memset(&info, 0, sizeof info);
+        if (s->quantizers[i]) CHECK_STATUS(lmc_get_quantizer_info(s->quantizers[i], &info), LMC_OK);
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, s->parts[i].name, &number, &t), LMC_OK);
+        t_note("loss of %s", s->parts[i].name);
+        if (t) CHECK(t->loss.generation == (info.loss.generation ? generation : 0) && t->loss.measure == info.loss.measure &&
+                     fabs(t->loss.error - info.loss.error) < 1e-9 && t->quantizer == NULL);
+    }
+    lmc_free_reader(reader);
+}
+
+/* The snapshot's own quantisers, set into the model; what was read is to be freed. */
+static void recover(const t_model *model, lmc_reader *reader, lmc_quantizer **quantizers, lmc_twin *twins, int is_whole)
+{
+    size_t i, k, n = 0;
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++, n++) {
+            lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
+            const lmc_tensor *const there = &lmc_get_file(reader, i)->tensors[k];
+            lmc_quantizer_info info;
+            quantizers[n] = NULL;
+            memset(&twins[n], 0xFF, sizeof twins[n]);
+            t_note("recovering %s", t->name);
+            if (!CHECK_STATUS(lmc_read_quantizer(&quantizers[n], reader, i, there, &twins[n]), LMC_OK)) continue;
+            CHECK_STATUS(lmc_get_quantizer_info(quantizers[n], &info), LMC_OK);
+            if (is_whole) CHECK(info.is_lossless == (there->loss.generation == 0));
+            if (there->loss.generation) CHECK(memcmp(&info.loss, &there->loss, sizeof info.loss) == 0);
+            if (is_whole && t->twin) CHECK(twins[n].file_number == t->twin->file_number && twins[n].offset == t->twin->offset && twins[n].conversion == LMC_CONVERT_NONE);
+            t->quantizer = quantizers[n];
+            t->twin = twins[n].file_number == (size_t)-1 ? NULL : &twins[n];
+            t->loss = there->loss;
+        }
+}
+
+static void test_snapshots(void)
+{
+    static states s;
+    unsigned n_workers = 3;
+    const lmc_parallel parallel = t_parallel(&n_workers);
+    int mode;
+    for (mode = t_quick ? 2 : 0; mode < (t_quick ? 3 : 4); mode++) {
+        static const size_t pieces[] = {0, 999, T_STREAM, 77777};
+        lmc_writer_options options;
+        lmc_quantizer *recovered[PARTS];
+        lmc_twin twins[PARTS];
+        t_memory first, again;
+        lmc_reader *reader;
+        uint8_t id[32], want[32];
+        size_t i, full_size;
+        make_states(&s, mode == 0 ? 300000 : 16384 * (size_t)mode + (mode == 2 ? 16434 : 17000), mode % 2); /* blocks of 2^18 elements and 2^14; one of 50 */
+        options = states_options(&s);
+        options.log2_block = mode ? 14 : 0;
+        options.level = mode == 3 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+        memset(&first, 0, sizeof first);
+        t_note("snapshot %d", mode);
+        CHECK_STATUS(t_write_model(&s.source, &first, &options, 0, id), LMC_OK);
+        t_model_identity(&s.expected, want);
+        CHECK(memcmp(id, want, 32) == 0);
+        check_snapshot(&s.expected, &first, NULL, NULL);
+        check_snapshot(&s.expected, &first, NULL, &parallel);
+        check_losses(&s, &first, 1);
+        for (i = 1; i < 5; i++) { /* the same bytes in other pieces, by threads, and where what is read back is quantised already */
+            options.parallel = i % 2 ? &parallel : NULL;
+            s.self.model = i > 2 ? &s.expected : &s.source;
+            memset(&again, 0, sizeof again);
+            t_note("snapshot %d in pieces %lu", mode, (unsigned long)i);
+            CHECK_STATUS(t_write_model(&s.source, &again, &options, pieces[i % 4], NULL), LMC_OK);
+            CHECK(again.size == first.size && memcmp(again.data, first.data, first.size) == 0);
+            free(again.data);
+        }
+        /* without loss it takes more */
+        options.parallel = NULL;
+        memset(&again, 0, sizeof again);
+        CHECK_STATUS(t_write_model(&s.expected, &again, NULL, 0, NULL), LMC_OK);
+        full_size = again.size;
+        CHECK(full_size > first.size + first.size / 20);
+        free(again.data);
+        /* coded again with what it was coded with: the same content and generation in the same size */
+        reader = open_memory(&first, NULL, NULL);
+        recover(&s.expected, reader, recovered, twins, 1);
+        s.self.model = &s.expected;
+        memset(&again, 0, sizeof again);
+        t_note("snapshot %d, coded again", mode);
+        CHECK_STATUS(t_write_model(&s.expected, &again, &options, 999, id), LMC_OK);
+        CHECK(memcmp(id, want, 32) == 0);
+        check_snapshot(&s.expected, &again, NULL, &parallel);
+        check_losses(&s, &again, 1);
+        if (!CHECK(again.size <= first.size + first.size / 200 && again.size + first.size / 200 >= first.size)) printf("%lu of %lu\n", (unsigned long)again.size, (unsigned long)first.size);
+        free(again.data);
+        /* other elements than those that were quantised: exact nevertheless */
+        for (i = 0; i < s.expected.n_files; i++) {
+            const t_file *f = &s.expected.files[i];
+            size_t k;
+            for (k = 0; k < f->file.n_tensors; k++) {
+                uint8_t *const data = (uint8_t *)(uintptr_t)f->data + f->file.tensors[k].offset;
+                const size_t size = (size_t)f->file.tensors[k].size;
+                data[size / 3] ^= 0x11;
+                data[size - 1] ^= 0x40;
+                if (k % 2) t_fill(data + size / 2 / 4 * 4, 400, T_SPECIAL, LMC_F32, k);
+            }
+        }
+        memset(&again, 0, sizeof again);
+        t_note("snapshot %d, of other elements", mode);
+        CHECK_STATUS(t_write_model(&s.expected, &again, &options, 0, id), LMC_OK);
+        t_model_identity(&s.expected, want);
+        CHECK(memcmp(id, want, 32) == 0);
+        check_snapshot(&s.expected, &again, NULL, NULL);
+        check_losses(&s, &again, 1);
+        lmc_free_reader(reader);
+        for (i = 0; i < PARTS; i++) lmc_free_quantizer(recovered[i]);
+        if (mode) { /* and again, from blocks of which some are not quantised: most still are */
+            t_memory third;
+            reader = open_memory(&again, NULL, NULL);
+            recover(&s.expected, reader, recovered, twins, 0);
+            memset(&third, 0, sizeof third);
+            t_note("snapshot %d, of other elements, coded again", mode);
+            CHECK_STATUS(t_write_model(&s.expected, &third, &options, 0, id), LMC_OK);
+            CHECK(memcmp(id, want, 32) == 0);
+            check_snapshot(&s.expected, &third, NULL, NULL);
+            CHECK(third.size <= again.size + again.size / 200);
+            free(third.data);
+            lmc_free_reader(reader);
+            for (i = 0; i < PARTS; i++) lmc_free_quantizer(recovered[i]);
+        }
+        free(again.data);
+        free(first.data);
+        free_states(&s);
+    }
+}
+
+/* What was quantised as the base of a delta, and in one. */
+static void test_deltas(void)
+{
+    static states old, new;
+    t_memory first, second;
+    lmc_reader *reader;
+    lmc_base base;
+    lmc_writer_options options;
+    size_t i, k;
+    make_states(&old, 20000, 0);
+    make_states(&new, 20000, 0);
+    memset(&first, 0, sizeof first);
+    memset(&second, 0, sizeof second);
+    options = states_options(&old);
+    t_note("delta: its base");
+    CHECK_STATUS(t_write_model(&old.source, &first, &options, 0, NULL), LMC_OK);
+    reader = open_memory(&first, NULL, NULL);
+    base = lmc_make_reader_base(reader);
+    t_note("delta: quantised anew");
+    for (i = 0; i < new.source.n_files; i++) /* w has changed a little, the others are quantised whatever the base has */
+        for (k = 0; k < new.source.files[i].file.n_tensors; k++)
+            if (strcmp(new.source.files[i].file.tensors[k].name, "w") == 0) {
+                ((uint8_t *)(uintptr_t)new.source.files[i].data)[new.source.files[i].file.tensors[k].offset + 5] ^= 1;
+                ((uint8_t *)(uintptr_t)new.expected.files[i].data)[new.source.files[i].file.tensors[k].offset + 5] ^= 1;
+            }
+    options = states_options(&new);
+    options.base = &base;
+    CHECK_STATUS(t_write_model(&new.source, &second, &options, 0, NULL), LMC_OK);
+    check_snapshot(&new.expected, &second, &base, NULL);
+    check_losses(&new, &second, 1);
+    free(second.data);
+    memset(&second, 0, sizeof second);
+    t_note("delta: as it is, against the same quantised");
+    for (i = 0; i < new.expected.n_files; i++)
+        for (k = 0; k < new.expected.files[i].file.n_tensors; k++) {
+            lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&new.expected.files[i].file.tensors[k];
+            t->twin = NULL;
+            t->loss = lmc_get_file(reader, i)->tensors[k].loss;
+        }
+    options.read_back = NULL;
+    CHECK_STATUS(t_write_model(&new.expected, &second, &options, 999, NULL), LMC_OK);
+    CHECK(second.size < 8000); /* all but w are equal */
+    check_snapshot(&new.expected, &second, &base, NULL);
+    check_losses(&new, &second, 1);
+    free(second.data);
+    lmc_free_reader(reader);
+    free(first.data);
+    free_states(&old);
+    free_states(&new);
+}
+
+/* What a writer refuses. */
+static void test_refusals(void)
+{
+    static states s;
+    lmc_writer_options options;
+    int i;
+    make_states(&s, 17000, 0);
+    for (i = 0; i < 17; i++) {
+        lmc_tensor *const m = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "m.0"), *const v = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "v.0");
+        lmc_tensor *const small = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "small");
+        const lmc_tensor good_m = *m, good_v = *v, good_small = *small;
+        const t_file good_file = s.source.files[0];
+        const lmc_twin good_twin = s.twins[M0];
+        enum lmc_status want = LMC_ERR_ARGUMENT;
+        lmc_quantizer *other = NULL;
+        static const uint64_t shape = 16950;
+        t_memory out;
+        memset(&out, 0, sizeof out);
+        options = states_options(&s);
+        switch (i) {
+        case 0: want = LMC_OK; break;
+        case 1: m->twin = NULL; break;
+        case 2: options.read_back = NULL; break;
+        case 3: s.twins[M0].file_number = 2; break; /* itself */
+        case 4: s.twins[M0].file_number = 3; break; /* not there */
+        case 5: s.twins[M0].offset = s.source.files[0].size; break;
+        case 6: v->dtype = "I32"; break;
+        case 7: v->dtype = "XYZ"; break;
+        case 8: m->rank = 1; m->shape = &shape; m->size = 4 * shape; break;
+        case 9: v->loss.generation = 1; v->loss.measure = LMC_MEASURE_UPDATE; break; /* it was quantised before */
+        case 10: small->loss.generation = 3; want = LMC_ERR_ARGUMENT; break;         /* by no measure */
+        case 11: small->loss.measure = LMC_MEASURE_NMSE; want = LMC_OK; break;       /* nothing was lost */
+        case 12: small->loss.generation = 256; small->loss.measure = LMC_MEASURE_NMSE; break;
+        case 13: small->loss.generation = 1; small->loss.measure = (enum lmc_measure)4; break;
+        case 14: /* quantised a second time, on request */
+            for (want = LMC_OK; want == LMC_OK && other == NULL;) {
+                memory_elements memory;
+                lmc_elements elements = elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
+                lmc_quantizer_options fit_options;
+                lmc_quantizer_info info;
+                memset(&fit_options, 0, sizeof fit_options);
+                fit_options.dtype = LMC_F32;
+                fit_options.role = LMC_ROLE_SECOND_MOMENT;
+                fit_options.bits = 4;
+                fit_options.generation = 1;
+                if (!CHECK_STATUS(lmc_fit_quantizer(&other, &elements, &fit_options), LMC_OK)) break;
+                CHECK_STATUS(lmc_get_quantizer_info(other, &info), LMC_OK);
+                CHECK(info.loss.generation == 2);
+                v->quantizer = other;
+                v->loss.generation = 1;
+                v->loss.measure = LMC_MEASURE_UPDATE;
+            }
+            break;
+        case 15: v->quantizer = NULL; want = LMC_OK; break; /* the first moment's tables were made for others: worse, not wrong */
+        case 16: s.source.files[0].file.size = LMC_UNKNOWN_SIZE; break;
+        default: break;
+        }
+        t_note("writer, case %d", i);
+        CHECK_STATUS(t_write_model(&s.source, &out, &options, 0, NULL), want);
+        if (i == 14 && want == LMC_OK) {
+            lmc_reader *const reader = open_memory(&out, NULL, NULL);
+            const lmc_tensor *t = NULL;
+            size_t number;
+            if (CHECK_STATUS(lmc_find_tensor(reader, NULL, "v.0", &number, &t), LMC_OK)) CHECK(t->loss.generation == 2 && t->loss.error > 0.01);
+            lmc_free_reader(reader);
+        }
+        free(out.data);
+        lmc_free_quantizer(other);
+        *m = good_m;
+        *v = good_v;
+        *small = good_small;
+        s.source.files[0] = good_file;
+        s.twins[M0] = good_twin;
+    }
+    { /* of arguments, and of what was never quantised */
+        t_memory out;
+        lmc_reader *reader;
+        lmc_quantizer *q = NULL;
+        lmc_quantizer_info info;
+        lmc_tensor far;
+        lmc_twin twin;
+        memset(&out, 0, sizeof out);
+        options = states_options(&s);
+        t_note("lmc_read_quantizer");
+        CHECK_STATUS(t_write_model(&s.source, &out, &options, 0, NULL), LMC_OK);
+        reader = open_memory(&out, NULL, NULL);
+        far = lmc_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_read_quantizer(NULL, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_quantizer(&q, NULL, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_quantizer(&q, reader, 3, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_quantizer(&q, reader, 0, NULL, &twin), LMC_ERR_ARGUMENT);
+        far.offset = UINT64_MAX;
+        CHECK_STATUS(lmc_read_quantizer(&q, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK(q == NULL);
+        far = lmc_get_file(reader, 2)->tensors[0]; /* m.0, whose twin no one wants to know */
+        CHECK_STATUS(lmc_read_quantizer(&q, reader, 2, &far, NULL), LMC_OK);
+        if (q) CHECK(lmc_get_quantizer_info(q, &info) == LMC_OK && info.is_lossless);
+        lmc_free_quantizer(q);
+        lmc_free_reader(reader);
+        free(out.data);
+    }
+    free_states(&s);
+}
+
+static void test_snapshot_faults(void)
+{
+    static states s;
+    t_memory good;
+    lmc_writer_options options;
+    int mode;
+    make_states(&s, 17000, 1);
+    memset(&good, 0, sizeof good);
+    options = states_options(&s);
+    t_note("faults");
+    CHECK_STATUS(t_write_model(&s.source, &good, &options, 0, NULL), LMC_OK);
+    for (mode = 0; mode < 8; mode++) {
+        static const char *const names[] = {"write", "restore", "read", "read quantisers"};
+        const int what = mode % 4, memory = mode / 4;
+        long k;
+        for (k = 0;; k += t_quick ? 7 : 1) {
+            enum lmc_status status = LMC_OK;
+            t_calls calls;
+            t_heap heap;
+            int wrong = 0, failed;
+            memset(&calls, 0, sizeof calls);
+            memset(&heap, 0, sizeof heap);
+            calls.fail_at = memory ? -1 : k;
+            heap.fail_at = memory ? k : -1;
+            t_note("%s, %s %ld fails", names[what], memory ? "allocation" : "callback", k);
+            s.self.calls = &calls;
+            good.calls = &calls;
+            if (what == 0) {
+                t_memory out;
+                memset(&out, 0, sizeof out);
+                out.calls = &calls;
+                options.alloc_user = &heap;
+                status = t_write_model(&s.source, &out, &options, 50000, NULL);
+                free(out.data);
+            } else if (what == 1) {
+                lmc_restore_options restore;
+                memset(&restore, 0, sizeof restore);
+                restore.alloc_user = &heap;
+                restore.read_back = t_on_read_back;
+                status = t_restore_model(&s.expected, &good, &restore, NULL, &wrong);
+            } else if (what == 2) {
+                lmc_reader_options read;
+                memset(&read, 0, sizeof read);
+                read.alloc_user = &heap;
+                status = t_read_model(&s.expected, &good, &read, &wrong);
+            } else {
+                lmc_reader_options read;
+                lmc_reader *reader = NULL;
+                lmc_source source;
+                size_t i;
+                memset(&read, 0, sizeof read);
+                read.alloc_user = &heap;
+                source.read_at = t_read_at;
+                source.user = &good;
+                source.size = good.size;
+                status = lmc_open_reader(&reader, &source, &read);
+                for (i = 0; status == LMC_OK && i < PARTS; i++) {
+                    lmc_quantizer *q = NULL;
+                    lmc_twin twin;
+                    status = lmc_read_quantizer(&q, reader, 0, &lmc_get_file(reader, 0)->tensors[i], &twin);
+                    CHECK((q != NULL) == (status == LMC_OK));
+                    lmc_free_quantizer(q);
+                }
+                lmc_free_reader(reader);
+            }
+            good.calls = NULL;
+            failed = memory ? heap.calls > k : calls.calls > k;
+            CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : calls.expect);
+            CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            if (!failed) break;
+        }
+        CHECK(k > 0);
+    }
+    s.self.calls = NULL;
+    free(good.data);
+    free_states(&s);
+}
+
 int main(int argc, char **argv)
 {
     lmc_tensor_options largest = tensor_options(LMC_BF16, 20, NULL, NULL, 0);
@@ -1250,5 +1998,10 @@ int main(int argc, char **argv)
     test_fit_faults();
     test_tensors();
     test_far_updates();
+    test_damage();
+    test_snapshots();
+    test_deltas();
+    test_refusals();
+    test_snapshot_faults();
     return t_end();
 }
