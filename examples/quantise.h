@@ -192,19 +192,29 @@ static void find_weights(struct members *m)
     free((void *)list);
 }
 
+/* -- choices -- */
+
+static void make_choices(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        struct member *member = &m->list[i];
+        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
+        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
+        for (size_t k = 0; k < member->n_tensors; k++) {
+            member->choices[k].tensor = &member->tensors[k];
+            member->choices[k].member = i;
+        }
+    }
+}
+
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
     size_t n = 0, room = 0;
-    for (size_t i = 0; i < m->n; i++) {
-        struct member *member = &m->list[i];
-        const char *path = name_of_member(member);
-        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
-        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
-        for (size_t k = 0; k < member->n_tensors; k++) {
-            struct choice *c = &member->choices[k];
-            c->tensor = &member->tensors[k];
-            c->member = i;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            struct choice *c = &m->list[i].choices[k];
+            const char *path = name_of_member(&m->list[i]);
             c->meaning = find_meaning(p, path, c->tensor);
             if (!c->meaning.names)
                 continue;
@@ -214,13 +224,10 @@ static void find_meanings(struct members *m, const struct policy *p)
             }
             list[n++] = make_stem(c, path);
         }
-    }
     pair_moments(list, n);
     free(list);
     find_weights(m);
 }
-
-/* -- choices -- */
 
 static uint64_t count_elements(const lmc_tensor *t)
 {
@@ -273,10 +280,10 @@ static int can_use_second(const struct choice *c, const struct members *m, const
 {
     if (!c->partner)
         *why = "no second moment was found";
-    else if (!m->has_pairs)
-        *why = "what repeats or needs others cannot be restored to a pipe";
     else if (c->partner->member == c->member)
         *why = "its second moment stands in the same file";
+    else if (!m->has_pairs)
+        *why = "the output is a pipe, or --no-twins was given";
     else if (c->partner->member > c->member)
         *why = "its second moment comes later";
     else if (c->partner->tensor->twin)
@@ -286,6 +293,12 @@ static int can_use_second(const struct choice *c, const struct members *m, const
     return 0;
 }
 
+/* A relative bound has no use for it. */
+static int may_need_second(const struct choice *c)
+{
+    return c->meaning.role == ROLE_M && c->partner && c->partner->member != c->member && c->rule->measure != LMC_MEASURE_RELATIVE;
+}
+
 /* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored can be read again. Returns
  * how many are to be quantised. */
 static size_t choose_all(struct members *m, int can_refer, const struct options *o)
@@ -293,6 +306,7 @@ static size_t choose_all(struct members *m, int can_refer, const struct options 
     size_t n = 0;
     if (o->policy->n_rules == 0)
         return 0;
+    make_choices(m);
     find_meanings(m, o->policy);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
@@ -305,7 +319,7 @@ static size_t choose_all(struct members *m, int can_refer, const struct options 
             n += (size_t)c->is_wanted;
             if (obstacle)
                 set_reason(c, obstacle);
-            m->has_pairs |= can_refer && c->is_wanted && c->meaning.role == ROLE_M && c->partner;
+            m->has_pairs |= can_refer && c->is_wanted && may_need_second(c);
         }
     return n;
 }

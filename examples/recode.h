@@ -103,15 +103,8 @@ static int read_quantizers(struct members *m)
     int code = CODE_OK, any = 0;
     for (size_t i = 0; i < m->n; i++)
         any |= count_lossy(lmc_get_file(m->archive->reader, i)) != 0;
-    for (size_t i = 0; i < m->n && any; i++) {
-        struct member *member = &m->list[i];
-        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
-        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
-        for (size_t k = 0; k < member->n_tensors; k++) {
-            member->choices[k].tensor = &member->tensors[k];
-            member->choices[k].member = i;
-        }
-    }
+    if (any)
+        make_choices(m);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && code == CODE_OK; k++)
             if (m->list[i].tensors[k].loss.generation)

@@ -521,11 +521,16 @@ class Command(Quant):
             packed = self.lmc("c", *args, "--quant", "*=bits:8").stdout
             self.write("y.lmc", packed)
             c = self.choices(self.listing("y.lmc"))
-            self.assertIn("cannot be restored to a pipe", c["exp_avg.f32.safetensors/layers.0.weight"]["reason"])
+            self.assertIn("the output is a pipe, or --no-twins", c["exp_avg.f32.safetensors/layers.0.weight"]["reason"])
         name = self.file_of(("exp_avg", M), name="d/exp_avg.safetensors")
         self.file_of(("exp_avg", M), name="exp_avg.safetensors")
         packed = self.lmc("-c", "exp_avg.safetensors", "--quant", "*=bits:8").stdout
         self.lmc("-dc", stdin=packed, says="holds 1 quantised tensor,")
+        # nor has a file of which nothing needs anything earlier
+        name = self.file_of(("exp_avg", M), ("exp_avg_sq", V))
+        self.compress(name, "*=bits:8")
+        packed = self.read("x.lmc")
+        self.lmc("-dc", stdin=packed, says="holds 2 quantised tensors,")
 
     def test_the_rest_is_exact(self):
         """Bytes that are no tensor, and tensors that are not quantised, come back as they were."""
