@@ -3,6 +3,7 @@
 
   report.py criteria [--quick]  is it as fast and as small as it set out to be? Markdown, from the JSON files; --quick: a word of warning
   report.py command             the command's rows, from build/command.tsv and build/command/*.json
+  report.py fidelity            training resumed from quantised states, from build/fidelity/fidelity.json
   report.py plots DIRECTORY     SVG files; the same input gives the same bytes"""
 import json, os, sys
 
@@ -172,6 +173,52 @@ def judge_command(command):
             judge("%s, `lmc`" % where, "&ge; 0.5 x cp", "%.2f" % pack, pack >= 0.5)
 
 
+FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lmc-update": "LMC update:0.01", "lmc4": "LMC 4 bit",
+            "dynamic8": "dynamic 8 bit, blocks of 256", "kmeans": "k-means per tensor, 8 bit", "linear8": "linear int8, blocks of 256"}
+
+
+def load_fidelity():
+    """Its runs, by stage, in FIDELITY's order; each with the difference of its losses from the exact run's. None if there is no such file."""
+    report = load("fidelity/fidelity.json")
+    if not report:
+        return None, {}
+    stages = {}
+    for stage, start in report["stages"].items():
+        runs = [dict(run, title=run["mode"].replace("noise", "noise control ") if run["mode"].startswith("noise") else FIDELITY[run["mode"]])
+                for kind in FIDELITY for run in report["runs"] if run["stage"] == stage and run["mode"].rstrip("0123456789" if kind == "noise" else "") == kind]
+        for run in runs:
+            run["exact"] = report["losses"][start:start + len(run["losses"])]
+            run["differences"] = [loss - exact for loss, exact in zip(run["losses"], run["exact"])]
+            last = slice(-report["compared"], None)
+            run["percent"] = 100 * sum(run["differences"][last]) / sum(run["exact"][last])
+            run["apart"] = sum(map(abs, run["differences"][last])) / report["compared"]
+            run["bits"] = 8 * run["moments"] / report["parameters"] if run["moments"] else None
+        stages[stage] = runs
+    return report, stages
+
+
+def judge_fidelity():
+    """Targets: the study's, whose network was another."""
+    _, stages = load_fidelity()
+    if not any(find(runs, mode="lmc8") for runs in stages.values()):
+        return judge("training resumed from quantised moments", "", "", None)
+    for stage, runs in stages.items():
+        noise = [run for run in runs if run["mode"].startswith("noise")]
+        for mode, error, bits in (("lmc8", 0.0066, 15.47), ("lmc4", 0.105, 7.53)):
+            for run in find(runs, mode=mode):
+                what = "%s, moments %s" % (stage, run["title"])
+                judge(what + ", error of the update", "&le; %g" % error, "%.5f" % run["update"], run["update"] <= error)
+                judge(what + ", size of both", "&le; %g bits" % bits, "%.2f" % run["bits"], run["bits"] <= bits)
+        for run in find(runs, mode="lmc8"):
+            what = "%s, resumed from moments %s" % (stage, run["title"])
+            percents, strays = ([other[key] for other in noise] for key in ("percent", "strays"))
+            judge(what + ", mean loss", "within 0.1 % of the exact run's", "%+.4f %% (noise controls %+.4f to %+.4f %%)" % (run["percent"], min(percents), max(percents)),
+                  abs(run["percent"]) <= 0.1)
+            strays = [series[-1] for series in strays]
+            judge(what + ", dW at the end", "inside the noise controls: &le; %.5f" % max(strays), "%.5f (controls from %.5f)" % (run["strays"][-1], min(strays)),
+                  run["strays"][-1] <= max(strays))
+
+
 def main_criteria(quick):
     bench, peers = load("bench.json"), load("peers.json")
     judge_speed(bench, "bf16", ("N(0, 0.02) bf16", "model.bf16"), BEST, 0.50, 0.90)
@@ -189,6 +236,7 @@ def main_criteria(quick):
     judge_delta(load("delta.json"))
     judge_checkpoint(load("delta.json"))
     judge_command(load_command())
+    judge_fidelity()
     if quick:
         print("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
     print("Computed from the measurements below. \"Similar size\": within 2 % of LMC's.\n")
@@ -213,6 +261,26 @@ def main_command():
         times = ["%.2f" % (s / (cp[0]["bytes"] / cp[0][v] / 1e9)) if cp else "" for s, v in zip(speeds, ("pack", "unpack"))]
         print("| %s | %d | %d | %d | %.2f %% | %.3f | %s | %.3f | %s |" % (row["tool"], row["threads"], row["bytes"] // 1000000, row["runs"],
               100 * row["packed"] / row["bytes"], speeds[0], times[0], speeds[1], times[1]))
+
+
+# -- fidelity --
+
+def main_fidelity():
+    report, stages = load_fidelity()
+    if report is None:
+        return print("Not measured.")
+    every, resumed = report["every"], len(report["runs"][0]["losses"])
+    marks = [step for step in (10, 50, 100, 150) if step <= resumed]
+    print("%.2f M parameters, PyTorch %s, %.1f MB of text, %.1f M tokens; stages: steps %s." % (report["parameters"] / 1e6, report["torch"],
+          report["bytes"] / 1e6, report["tokens"] / 1e6, ", ".join("%d (%s)" % (step, stage) for stage, step in report["stages"].items())))
+    for stage, runs in stages.items():
+        print("\n**%s, step %d**\n" % (stage, report["stages"][stage]))
+        print("| restored through | error of the update | worst tensor | bits, m + v | loss, last %d steps | mean distance | %s |" %
+              (report["compared"], " | ".join("dW after %d" % step for step in marks)))
+        print("|---|---|---|---|---|---|" + "---|" * len(marks))
+        for run in runs:
+            print("| %s | %.3g | %.3g | %s | %+.4f %% | %.5f | %s |" % (run["title"], run["update"], run["worst_update"], "%.2f" % run["bits"] if run["bits"] else "",
+                  run["percent"], run["apart"], " | ".join("%.4f" % run["strays"][step // every - 1] for step in marks)))
 
 
 # -- plots --
@@ -328,6 +396,34 @@ def plot_restore(plt, peers):
     save(figure, "restore")
 
 
+def plot_fidelity(plt):
+    """Above, how far the weights stray; below, how far apart the losses are, in means of ten steps. The noise controls are a grey band."""
+    report, stages = load_fidelity()
+    figure, axes = plt.subplots(2, len(stages), figsize=(4.2 * len(stages), 8), sharex=True, sharey="row", squeeze=False)
+    every = report["every"]
+    for column, (stage, runs) in enumerate(stages.items()):
+        steps = range(every, len(runs[0]["losses"]) + 1, every)
+        for run in runs:
+            run["apart"] = [sum(map(abs, run["differences"][step - every:step])) / every for step in steps]
+        noise = [run for run in runs if run["mode"].startswith("noise")]
+        for axis, key in zip(axes[:, column], ("strays", "apart")):
+            if noise:
+                values = list(zip(*(run[key] for run in noise)))
+                axis.fill_between(steps, list(map(min, values)), list(map(max, values)), color="black", alpha=0.3, linewidth=1, label="noise controls")
+            for mode, colour in zip(FIDELITY, (None, None, "tab:red", "tab:orange", "tab:purple", "tab:blue", "tab:green", "tab:brown")):
+                for run in find(runs, mode=mode) if colour else []:
+                    axis.plot(steps, run[key], color=colour, linewidth=1.3, label=run["title"])
+            axis.set_yscale("log")
+            axis.grid(True, alpha=0.2)
+        axes[0][column].set_title("%s, from step %d" % (stage, report["stages"][stage]))
+        axes[1][column].set_xlabel("steps since the snapshot")
+    axes[0][0].set_ylabel("dW")
+    axes[1][0].set_ylabel("distance of the losses")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncol=4, fontsize=8)
+    save(figure, "fidelity", 0.06)
+
+
 def main_plots():
     import matplotlib
     matplotlib.use("svg")
@@ -340,6 +436,8 @@ def main_plots():
     if bench:
         plot_tiers(plt, bench)
         plot_threads(plt, bench)
+    if load("fidelity/fidelity.json"):
+        plot_fidelity(plt)
 
 
 if __name__ == "__main__":
@@ -348,6 +446,8 @@ if __name__ == "__main__":
         main_criteria(sys.argv[2:] == ["--quick"])
     elif verb == "command":
         main_command()
+    elif verb == "fidelity":
+        main_fidelity()
     elif verb == "plots" and len(sys.argv) == 3:
         main_plots()
     else:
