@@ -23,7 +23,7 @@ RESUMED, COMPARED, EVERY = 150, 50, 10  # steps after a stage; of these, the las
 SERIES = 0, 1, 10, 50                   # steps after a stage at which a snapshot is left in DIR/series
 FILES = {"master": "master.f32", "m": "exp_avg.f32", "v": "exp_avg_sq.f32", "model": "model.bf16"}
 NOISE = 1e-6
-LMC = {"lmc8": "*=bits:8", "lmc4": "*=bits:4", "lmc-update": "*=update:0.01"}
+LMC = {"lmc8": "*=bits:8", "lmc4": "*=bits:4", "lmc-update": "*=update:0.01", "lmc-finer": "*=update:0.0066"}
 
 
 def say(text):

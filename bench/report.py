@@ -173,8 +173,8 @@ def judge_command(command):
             judge("%s, `lmc`" % where, "&ge; 0.5 x cp", "%.2f" % pack, pack >= 0.5)
 
 
-FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lmc-update": "LMC update:0.01", "lmc4": "LMC 4 bit",
-            "dynamic8": "dynamic 8 bit, blocks of 256", "kmeans": "k-means per tensor, 8 bit", "linear8": "linear int8, blocks of 256"}
+FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lmc-finer": "LMC update:0.0066", "lmc-update": "LMC update:0.01",
+            "lmc4": "LMC 4 bit", "dynamic8": "dynamic 8 bit, blocks of 256", "kmeans": "k-means per tensor, 8 bit", "linear8": "linear int8, blocks of 256"}
 
 
 def load_fidelity():
@@ -421,7 +421,7 @@ def plot_fidelity(plt):
             if noise:
                 values = list(zip(*(run[key] for run in noise)))
                 axis.fill_between(steps, list(map(min, values)), list(map(max, values)), color="black", alpha=0.3, linewidth=1, label="noise controls")
-            for mode, colour in zip(FIDELITY, (None, None, "tab:red", "tab:orange", "tab:purple", "tab:blue", "tab:green", "tab:brown")):
+            for mode, colour in zip(FIDELITY, (None, None, "tab:red", "tab:pink", "tab:orange", "tab:purple", "tab:blue", "tab:green", "tab:brown")):
                 for run in find(runs, mode=mode) if colour else []:
                     axis.plot(steps, run[key], color=colour, linewidth=1.3, label=run["title"])
             axis.set_yscale("log")
