@@ -7533,7 +7533,7 @@ static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc_quantizer *const q = f->q;
     const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
-    const size_t max_bins = lmc__min(16 * (size_t)k, q->n < ((uint64_t)1 << 20) ? 1024 : LMC__MAX_BINS);
+    const size_t max_bins = lmc__min(16 * (size_t)k, q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS); /* 16 to a code; of small tensors, time counts more */
     uint32_t first, last, s, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
     uint64_t squares12 = 0;
     unsigned shift = 0, n_cells, i, n = 0, skip = 256, code;
