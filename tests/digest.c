@@ -59,6 +59,106 @@ static int show_deltas(const lmc_parallel *parallel)
     return 1;
 }
 
+/* Moments by integers: second ones over some octaves, first ones as large as their roots; now and then what is no normal number. */
+static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned width, uint64_t seed)
+{
+    size_t i;
+    unsigned k;
+    for (i = 0; i < n; i++) {
+        const uint32_t v = (uint32_t)(0x31000000 + t_gauss(&seed) / 256), w = (uint32_t)t_weight(&seed, LMC_F32), m = (w & 0x7FFFFFFF) + v / 2 - 0x1FC00000;
+        uint32_t a = (m < 0x7F800000 ? m : 0) | (w & 0x80000000), b = v;
+        if (t_below(&seed, 500) == 0) { /* zeros, NaNs, infinities, denormals */
+            const uint32_t special = (uint32_t)t_special(&seed, LMC_F32);
+            if ((special & 0x7F800000) == 0 || (special & 0x7F800000) == 0x7F800000) a = b = special;
+        }
+        if (width == 2) {
+            a >>= 16;
+            b >>= 16;
+        }
+        for (k = 0; k < width; k++) {
+            first[i * width + k] = (uint8_t)(a >> 8 * k);
+            second[i * width + k] = (uint8_t)(b >> 8 * k);
+        }
+    }
+}
+
+static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
+{
+    memcpy(dst, (const uint8_t *)user + offset, size);
+    return LMC_OK;
+}
+
+/* Quantisers that are fitted, and what they encode: where arithmetic on floats might differ. */
+static int show_quantised(const lmc_parallel *parallel)
+{
+    static const struct { unsigned bits; enum lmc_measure measure; double bound; } modes[] = {
+        {4, LMC_MEASURE_NONE, 0}, {6, LMC_MEASURE_NONE, 0}, {8, LMC_MEASURE_NONE, 0}, {0, LMC_MEASURE_UPDATE, 0.01}, {0, LMC_MEASURE_UPDATE, 0.15},
+        {0, LMC_MEASURE_RELATIVE, 0.01}, {0, LMC_MEASURE_RELATIVE, 0.0001}, {0, LMC_MEASURE_NMSE, 0.0001}};
+    static const size_t counts[] = {16384, 70001, 1100000};
+    uint8_t *first = (uint8_t *)malloc(4400000), *second = (uint8_t *)malloc(4400000), *enc = (uint8_t *)malloc(4500000), *ws;
+    size_t i, mode, ws_size, enc_size;
+    int width, what;
+    if (first == NULL || second == NULL || enc == NULL) return 0;
+    for (i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (width = 2; width <= 4; width += 2)
+            for (mode = 0; mode < sizeof modes / sizeof *modes; mode++) {
+                static const char *const names[] = {"other", "second", "first", "update"};
+                const size_t n = counts[i], size = n * (size_t)width;
+                lmc_quantizer *quantizers[4] = {NULL, NULL, NULL, NULL};
+                if (n > 1000000 && mode != 2) continue;
+                fill_moments(first, second, n, (unsigned)width, i);
+                for (what = 0; what < 4; what++) {
+                    lmc_quantizer_options options;
+                    lmc_tensor_options tensor_options;
+                    lmc_quantizer_info info = {0, NULL, 0, 0, 0, 0, {0, LMC_MEASURE_NONE, 0}};
+                    lmc_elements elements;
+                    char name[120];
+                    memset(&options, 0, sizeof options);
+                    options.dtype = width == 2 ? LMC_BF16 : LMC_F32;
+                    options.role = what == 0 ? LMC_ROLE_OTHER : what == 1 ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_FIRST_MOMENT;
+                    options.bits = modes[mode].bits;
+                    options.measure = modes[mode].measure;
+                    options.bound = modes[mode].bound;
+                    options.group = mode % 2 ? 1000 : 0;
+                    elements.read = read_elements;
+                    elements.user = what == 1 ? second : first;
+                    elements.size = size;
+                    if (what == 3) {
+                        options.second_elements = elements;
+                        options.second_elements.user = second;
+                        options.second = quantizers[1];
+                    }
+                    if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK) return 0;
+                    (void)lmc_get_quantizer_info(quantizers[what], &info);
+                    memset(&tensor_options, 0, sizeof tensor_options);
+                    tensor_options.dtype = options.dtype;
+                    tensor_options.parallel = parallel;
+                    tensor_options.log2_block = i == 1 ? 14 : 17;
+                    tensor_options.quantizer = quantizers[what];
+                    sprintf(name, "%s %s %u %d %.12s %u %lu", width == 2 ? "BF16" : "F32", names[what], options.bits, (int)options.measure, info.reason, info.n_codes,
+                            (unsigned long)(info.loss.error * 4294967296.0));
+                    if (what == 3) { /* in place of its own elements, which are wanted no more */
+                        if (lmc_quantize(quantizers[1], second, 0, size, NULL) != LMC_OK) return 0;
+                        tensor_options.prediction = second;
+                        tensor_options.prediction_size = size;
+                    }
+                    ws_size = lmc_tensor_workspace_size(&tensor_options);
+                    if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
+                    if (!info.is_lossless || what == 3) {
+                        const enum lmc_status status = lmc_encode_tensor(enc, 4500000, &enc_size, what == 1 ? second : first, size, &tensor_options, ws, ws_size);
+                        if (status != LMC_OK) return 0;
+                        show(name, enc, enc_size);
+                    } else show(name, NULL, 0);
+                    free(ws);
+                }
+                for (what = 0; what < 4; what++) lmc_free_quantizer(quantizers[what]);
+            }
+    free(first);
+    free(second);
+    free(enc);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const size_t counts[] = {1, 3, 100, 257, 4096, 16385, 65536, 150000};
@@ -102,7 +202,7 @@ int main(int argc, char **argv)
                 show(name, enc, enc_size);
                 free(ws);
             }
-    if (!show_deltas(workers ? &parallel : NULL)) return 1;
+    if (!show_deltas(workers ? &parallel : NULL) || !show_quantised(workers ? &parallel : NULL)) return 1;
     memset(&options, 0, sizeof options);
     options.parallel = workers ? &parallel : NULL;
     t_fill(src, 300000, T_PICKLE, LMC_U8, 3);
