@@ -10632,6 +10632,7 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
         q->is_predicted = info->has_prediction;
         q->low_bits = head.low_bits;
         q->table_size = head.table_size;
+        if (!q->table_size) q->grid.n_points = (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed); /* that have codes */
         memcpy(q->table, head.table, sizeof q->table);
         q->group_size = head.group_size;
         if (!q->is_predicted) {

@@ -1714,6 +1714,16 @@ static void test_snapshots(void)
                 if (k % 2) t_fill(data + size / 2 / 4 * 4, 400, T_SPECIAL, LMC_F32, k);
             }
         }
+        for (i = 0; i < s.expected.n_files; i++) { /* on the grid, but beyond the codes that its blocks have */
+            const t_file *f = &s.expected.files[i];
+            size_t k, at;
+            for (k = 0; k < f->file.n_tensors; k++) {
+                const lmc_tensor *const t = &f->file.tensors[k];
+                if (strcmp(t->name, "g") != 0 || !CHECK(t->quantizer && t->quantizer->grid.step && !t->quantizer->table_size)) continue;
+                for (at = 0; at < 64; at++)
+                    put((uint8_t *)(uintptr_t)f->data + t->offset, 1000 + at, 4, ((uint32_t)t->quantizer->scales[(1000 + at) / 50] << 16) + (uint32_t)(t->quantizer->grid.min + (1 << at / 4 % 15)) * t->quantizer->grid.step);
+            }
+        }
         memset(&again, 0, sizeof again);
         t_note("snapshot %d, of other elements", mode);
         CHECK_STATUS(t_write_model(&s.expected, &again, &options, 0, id), LMC_OK);
