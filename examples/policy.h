@@ -60,6 +60,16 @@ static int has_word(const char *text, const char *const *words, size_t n)
     return 0;
 }
 
+/* As a whole part of a name or path, for words that are common: "grad-accum.safetensors" holds weights. */
+static int has_part(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (const char *at = find_word(text, words[i]); at; at = find_word(at + 1, words[i]))
+            if ((at == text || strchr("./", at[-1])) && strchr("./", at[strlen(words[i])])) /* or the end */
+                return 1;
+    return 0;
+}
+
 /* -- rules -- */
 
 enum choice_kind { CHOOSE_LOSSLESS, CHOOSE_BITS, CHOOSE_BOUND, CHOOSE_AUTO };
@@ -357,10 +367,11 @@ struct meaning {
     const char *word;            /* then: where the one of them stands, in name or path */
 };
 
-static int find_moment(struct meaning *found, const struct moments *names, const char *text)
+/* A path that names both tells of neither: its file may hold masters, too. */
+static int find_moment(struct meaning *found, const struct moments *names, const char *text, int is_path)
 {
-    const char *v = find_word(text, names->v), *m = v ? NULL : find_word(text, names->m);
-    if (!v && !m)
+    const char *v = find_word(text, names->v), *m = find_word(text, names->m);
+    if ((!v && !m) || (v && m && is_path))
         return 0;
     found->role = v ? ROLE_V : ROLE_M;
     found->names = names;
@@ -368,15 +379,15 @@ static int find_moment(struct meaning *found, const struct moments *names, const
     return 1;
 }
 
-static int find_role_in(struct meaning *found, const struct policy *p, const char *text)
+static int find_role_in(struct meaning *found, const struct policy *p, const char *text, int is_path)
 {
     for (size_t i = 0; i < p->n_moments; i++)
-        if (find_moment(found, &p->moments[i], text))
+        if (find_moment(found, &p->moments[i], text, is_path))
             return 1;
     for (size_t i = 0; i < sizeof known_moments / sizeof *known_moments; i++)
-        if (find_moment(found, &known_moments[i], text))
+        if (find_moment(found, &known_moments[i], text, is_path))
             return 1;
-    if (has_word(text, gradient_words, sizeof gradient_words / sizeof *gradient_words)) {
+    if (has_part(text, gradient_words, sizeof gradient_words / sizeof *gradient_words)) {
         found->role = ROLE_GRADIENT;
         return 1;
     }
@@ -402,7 +413,7 @@ static struct meaning find_meaning(const struct policy *p, const char *path, con
 {
     struct meaning found;
     memset(&found, 0, sizeof found);
-    if (is_float(lmc_find_dtype(t->dtype)) && !find_role_in(&found, p, t->name) && !find_role_in(&found, p, path))
+    if (is_float(lmc_find_dtype(t->dtype)) && !find_role_in(&found, p, t->name, 0) && !find_role_in(&found, p, path, 1))
         found.role = ROLE_WEIGHT;
     for (size_t i = 0; i < p->n_namings; i++)
         if (matches(p->namings[i].glob, path, t->name) && p->namings[i].role != found.role) {

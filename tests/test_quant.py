@@ -246,7 +246,7 @@ class Roles(Quant):
         for name, role in (("model.w", "weight"), ("max_exp_avg_sq", "other"), ("state.0.max_exp_avg_sq", "other"), ("w.grad", "gradient"),
                            ("grads.w", "gradient"), ("encoder.mu.weight", "weight"), ("nu", "weight"), ("exp_avg_sq", "v"), ("exp_avg", "m"),
                            ("my_exp_avg", "weight"), ("exp_avgs", "weight"), ("optimizer.state.param.w", "weight"), ("upgrade.w", "weight"),
-                           ("momentum_buffer", "other")):
+                           ("momentum_buffer", "other"), ("no-grad.w", "weight"), ("grad-accum.w", "weight"), ("a/grad", "gradient")):
             c = self.roles(name)
             self.assertEqual(c[name]["role"], role, name)
             self.assertNotIn("partner", c[name])
@@ -266,6 +266,16 @@ class Roles(Quant):
             shutil.rmtree(self.path("d"))
         self.file_of(("a.weight", V), name="exp_avg_sq.safetensors")  # a lone file, too
         self.assertEqual(self.choices(self.compress("exp_avg_sq.safetensors", "*=bits:8"))["a.weight"]["role"], "v")
+
+    def test_names_of_files_with_weights(self):
+        """What is no moment by its own name is none because its file is called after both, or because of what 'grad' may mean."""
+        for path in ("exp_avg-exp_avg_sq.safetensors", "exp_avg/exp_avg_sq.safetensors", "no-grad.safetensors", "grad-accum-4/w.safetensors"):
+            name = self.file_of(("w", M), name="d/" + path)
+            self.assertEqual(self.compress("d", "*=bits:8")["lossy_tensors"], 0)
+            self.assertEqual([c["role"] for c in self.choices(self.compress("d", "*,role=any=bits:8")).values()], ["weight"], path)
+            os.unlink(self.path(name))
+        self.file_of(("w", M), name="d/grads/rank0.safetensors")
+        self.assertEqual([c["role"] for c in self.choices(self.compress("d", "*=bits:8")).values()], ["gradient"])
 
     def test_name_in_the_tensor_counts_more(self):
         self.file_of(("x.exp_avg_sq", V), ("x.grad", M), ("x", M), name="exp_avg.safetensors")
