@@ -321,7 +321,7 @@ static int parse_policy_line(struct policy *p, char *line, const char *where)
     space = strpbrk(line, " \t");
     if (!*line)
         return CODE_OK;
-    if (space && strncmp(line, "default", (size_t)(space - line)) == 0)
+    if (space && space - line == 7 && memcmp(line, "default", 7) == 0)
         return parse_default(p, space + strspn(space, " \t"), where);
     if (space && (find_value(line, "role") || find_value(line, "m"))) {
         *space = 0;

@@ -28,7 +28,7 @@ static const char *name_of_member(const struct member *member)
 
 struct stem {
     char *text;       /* the name without that; of a file so called, path and name without */
-    const char *home; /* the path, if it is no part of the text */
+    char *home;       /* the path without that, if it is no part of the text */
     struct choice *choice;
 };
 
@@ -41,6 +41,13 @@ static char *cut_word(const char *text, const char *at, const char *word, const 
     return cut;
 }
 
+/* Of the files of each rank, "rank_0/exp_avg" and "rank_0/exp_avg_sq" have one. */
+static char *find_home(const char *path, const char *word, const char *kind)
+{
+    const char *at = find_word(path, word);
+    return at ? cut_word(path, at, word, kind) : copy_string(path, strlen(path));
+}
+
 static struct stem make_stem(struct choice *c, const char *path)
 {
     const struct meaning *f = &c->meaning;
@@ -49,11 +56,11 @@ static struct stem make_stem(struct choice *c, const char *path)
     stem.choice = c;
     if (f->word >= name && f->word <= name + strlen(name)) {
         stem.text = cut_word(name, f->word, word, f->names->m);
-        stem.home = path;
+        stem.home = find_home(path, word, f->names->m);
     } else {
         char *cut = cut_word(path, f->word, word, f->names->m);
         stem.text = join_path(cut, name);
-        stem.home = "";
+        stem.home = copy_string("", 0);
         free(cut);
     }
     return stem;
@@ -80,7 +87,7 @@ static int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
     return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && is_same_shape(a, b);
 }
 
-/* Of one stem: the second moment in the same file, else the only one there is. */
+/* Of one stem: the second moment of the same home, else the only one there is. */
 static void find_second(struct stem *first, struct stem *list, size_t n)
 {
     struct choice *found = NULL;
@@ -117,6 +124,7 @@ static void pair_moments(struct stem *list, size_t n)
         if (c->meaning.names->is_common && !c->partner)
             c->meaning.role = ROLE_WEIGHT;
         free(list[i].text);
+        free(list[i].home);
     }
 }
 
@@ -566,7 +574,7 @@ static size_t count_lossy(const lmc_file *f)
 static void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o)
 {
     if (o->verbosity > 0 && is_lossy(o->policy) && count_quantised(m) == 0)
-        say(name, "no tensor was quantised: no rule matches one that can be; see 'lmc help quant'");
+        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and 'lmc help quant'");
 }
 
 #endif

@@ -304,6 +304,17 @@ class Roles(Quant):
         self.assertLess(update_error(M, V, new["b.safetensors"]["0.exp_avg"], new["z.safetensors"]["0.exp_avg_sq"]), 0.008)
         self.assertLess(update_error(m2, v2, new["z.safetensors"]["1.exp_avg"], new["z.safetensors"]["1.exp_avg_sq"]), 0.02)
 
+    def test_pairs_of_ranks(self):
+        """The same names in the files of each rank."""
+        for k in range(2):
+            for kind, data in zip(("exp_avg", "exp_avg_sq"), moments(k)):
+                self.file_of(("optimizer.state.%s.w" % kind, data), name="d/rank_%d/%s.safetensors" % (k, kind))
+        c = self.choices(self.compress("d", "*=bits:8"))
+        for k in range(2):
+            e = c["rank_%d/exp_avg.safetensors/optimizer.state.exp_avg.w" % k]
+            self.assertEqual(e["partner_path"], "rank_%d/exp_avg_sq.safetensors" % k)
+            self.assertIn("scaled by the second moment", e["reason"])
+
     def test_exact_second_moment(self):
         """The first is coded with it all the same."""
         self.checkpoint(layers=1)
@@ -389,7 +400,7 @@ class Rules(Quant):
             self.refuses("a.safetensors", "-o", "x.lmc", "--quant", rule, code=2, says=says)
             self.write("p", b"# a policy\n\n" + rule.encode() + b"x" * (not rule) + b"\n")
             self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="p:3: ")
-        for line in (b"role=v", b"role=any match=*", b"role=v glob=x", b"m=a v=a", b"m=a", b"default", b"default level=9", b"default block=8K", b"default block=48K",
+        for line in (b"role=v", b"role=any match=*", b"role=v glob=x", b"m=a v=a", b"m=a", b"default", b"d level=max", b"default level=9", b"default block=8K", b"default block=48K",
                      b"default block=2M"):
             self.write("p", line)
             self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="p:1: ")
