@@ -223,6 +223,13 @@ static int parse_field(struct rule *r, const char *text, const char *where, int 
     return CODE_OK;
 }
 
+/* Of a word as long as those of fields: hardly a part of a name, but an exception that would not be made. */
+static int is_like_field(const char *text)
+{
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz");
+    return size >= 3 && text[size] == '=';
+}
+
 /* From the end: a glob may hold commas itself. */
 static int parse_fields(struct rule *r, const char *where)
 {
@@ -230,6 +237,8 @@ static int parse_fields(struct rule *r, const char *where)
         int is_field, code = parse_field(r, comma + 1, where, &is_field);
         if (code != CODE_OK)
             return code;
+        if (!is_field && is_like_field(comma + 1))
+            return fail_rule(where, r->text, "the fields are role=, dtype=, min= and max=");
         if (!is_field)
             break;
         *comma = 0;

@@ -450,6 +450,9 @@ static int fit_quantizer(struct choice *c, struct members *m)
     if (has_second) {
         options.second = c->partner->quantizer; /* or none: that is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);
+    } else if (c->meaning.role == ROLE_M) { /* what the update loses cannot be measured; no more than each element does */
+        options.role = LMC_ROLE_OTHER;
+        options.measure = options.measure == LMC_MEASURE_UPDATE ? LMC_MEASURE_RELATIVE : options.measure;
     }
     status = lmc_fit_quantizer(&c->quantizer, &elements, &options);
     close_opened(&own.opened);

@@ -147,6 +147,19 @@ class Errors(Quant):
         self.assertGreater(sizes[0], sizes[1])
         self.assertGreater(sizes[1], sizes[2])
 
+    def test_update_without_second(self):
+        """Where the second moment is not at hand, its spread within a row must not spoil what was promised."""
+        rng = random.Random(9)
+        v = array("f", (math.exp(rng.gauss(-20, 2)) for _ in range(ROWS * COLUMNS)))
+        m = array("f", (math.sqrt(x) * rng.gauss(0, 0.3) for x in v)).tobytes()
+        v = v.tobytes()
+        name = self.file_of(("exp_avg", m), ("exp_avg_sq", v))
+        for rule, measure, most in (("*=update:0.01", "relative", 0.01), ("*=auto:0.1", "relative", 0.1), ("*=bits:8", "nmse", 0.3)):
+            losses = self.losses(self.compress(name, rule))
+            self.assertEqual((losses["exp_avg"]["measure"], losses["exp_avg_sq"]["measure"]), (measure, "update"))
+            new = self.restore()
+            self.assertLess(update_error(m, v, new["exp_avg"], new["exp_avg_sq"]), most * SLACK)
+
     def test_bits(self):
         self.checkpoint(layers=1)
         old = {p: tensors_of(self.read("c/" + p))["layers.0.weight"] for p in ("exp_avg.f32.safetensors", "exp_avg_sq.f32.safetensors")}
@@ -396,7 +409,7 @@ class Rules(Quant):
                            ("*=nmse:-1e-3", "above 0"), ("*=update:0x1p-3", "above 0"), ("*=update:0.1x", "above 0"), ("*=update: 0.1", "above 0"),
                            ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"),
                            ("*,role=w=bits:8", "role= wants"), ("*,dtype=F99=bits:8", "dtype= wants"), ("*,min=1T=bits:8", "min= and max="),
-                           ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("", "a rule is a pattern")):
+                           ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("*,rol=any=lossless", "the fields are"), ("*,type=F32,role=m=bits:8", "the fields are"), ("", "a rule is a pattern")):
             self.refuses("a.safetensors", "-o", "x.lmc", "--quant", rule, code=2, says=says)
             self.write("p", b"# a policy\n\n" + rule.encode() + b"x" * (not rule) + b"\n")
             self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="p:3: ")
