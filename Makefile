@@ -77,7 +77,7 @@ test-long:
 
 bench:
 	tests/install bench
-	$(MAKE) build/lmc build/bench
+	$(MAKE) build/lmc build/bench build/quantise
 	$(MAKE) build/delta || echo "no libzstd: deltas are left out"
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run

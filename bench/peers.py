@@ -3,6 +3,7 @@
 
   peers.py measure [--mb N] [--reps N] [--json FILE] [FILE...]   speeds and sizes, markdown to stdout
   peers.py pack|unpack NAME DTYPE IN OUT THREADS                  a library as a command, for bench/command; DTYPE: BF16, F16, F32
+  peers.py checkpoint NEW OLD                                     sizes of a directory of safetensors files, alone and as xor with another
   peers.py make DTYPE MB FILE [FILE...]                           a safetensors file: synthetic, or of the tensor data of the FILEs that follow
   peers.py versions
 
@@ -320,6 +321,42 @@ def main_pack(verb, name, dtype, source, target, threads):
             file.write(package.unpack(packed, dtype, size))
 
 
+def main_checkpoint(new, old):
+    """Each file by itself, with its header as it is; decoded and compared. A line for each: what, a tab, bytes."""
+    codecs = {}
+    try:
+        c, i = load_c(), 0
+        while c.peer_name(i) != b"zstd -1, planes":
+            i += 1
+
+        def zstd(data, dtype):
+            width, out = dtype.encode(), aligned(data.size)
+            coded, ws = aligned(c.peer_bound(data.size)), aligned(c.peer_workspace_size(width))
+            size = c.peer_encode(i, coded.ctypes.data, coded.size, data.ctypes.data, data.size, width, ws.ctypes.data, ws.size)
+            assert size and c.peer_decode(i, out.ctypes.data, data.size, coded.ctypes.data, size, width, ws.ctypes.data, ws.size) and same(out, data)
+            return size
+        codecs["xor with the base, planes, zstd -1"] = zstd, True
+    except OSError as error:
+        print("zstd is left out: %s" % error, file=sys.stderr)
+    try:
+        package = Zipnn(1)
+
+        def zipnn(data, dtype):
+            packed = package.pack(data.copy().view(UNSIGNED[WIDTH[dtype]]), dtype)
+            assert same(package.unpack(packed, dtype, data.size), data)
+            return len(packed)
+        codecs["ZipNN (byte groups, Huffman)"] = zipnn, False
+        codecs["xor with the base, ZipNN"] = zipnn, True
+    except ImportError as error:
+        print("zipnn is left out: %s" % error, file=sys.stderr)
+    for what, (size_of, is_delta) in codecs.items():
+        total = 0
+        for name in sorted(os.listdir(new)):
+            data, before = (read_tensors(os.path.join(folder, name), WIDTH[dtype_of(name)]) for folder in (new, old))
+            total += os.path.getsize(os.path.join(new, name)) - data.size + size_of(data ^ before if is_delta else data, dtype_of(name))
+        print("%s\t%d" % (what, total))
+
+
 def main_make(dtype, mb, target, *files):
     """With files, their tensor data once and no more, at most that many MB: repeated data would favour those who look for repetitions."""
     size = int(mb) * 1000000 - int(mb) * 1000000 % 8
@@ -340,6 +377,8 @@ if __name__ == "__main__":
         main_measure(sys.argv[2:])
     elif verb in ("pack", "unpack") and len(sys.argv) == 7:
         main_pack(*sys.argv[1:])
+    elif verb == "checkpoint" and len(sys.argv) == 4:
+        main_checkpoint(*sys.argv[2:])
     elif verb == "make" and len(sys.argv) > 4:
         main_make(*sys.argv[2:])
     elif verb == "versions":

@@ -141,22 +141,31 @@ def judge_delta(rows):
                 judge("delta %s, avx2, %s" % (row["data"], verb), "&ge; %.3f x memcpy" % (0.4 * share), "%.3f" % speed, speed >= 0.4 * share)
 
 
-def judge_checkpoint(rows):
+def load_checkpoint(name, series=""):
+    try:
+        with open(build(name)) as file:
+            rows = [line.rstrip("\n").split("\t") for line in file]
+    except FileNotFoundError:
+        return []
+    return [{"pair": "%s%s-%s" % (series, old, new), "how": how, "parameters": int(parameters), "bytes": int(size), "stored": int(stored)}
+            for old, new, how, parameters, size, stored, _ in rows]
+
+
+def judge_checkpoint():
     """Targets: what a prototype reached on all tensors of that network."""
     targets = {"1000-1001": 1.74, "1000-1010": 1.56}
-    try:
-        with open(build("checkpoint.tsv")) as file:
-            measured = [[int(field) for field in line.split()] for line in file]
-    except FileNotFoundError:
-        measured = []
-    if not measured:
+    rows = load_checkpoint("checkpoint.tsv")
+    if not rows:
         judge("whole checkpoint as a delta", "", "", None)
-    for old, new, size, _, delta in measured:
-        pair = "%d-%d" % (old, new)
-        peers = [find(rows, part="sizes", data="%s %s" % (name, pair)) for name in ("bf16", "master", "exp_avg", "exp_avg_sq")]
-        others = "" if [] in peers else " (xor, planes, zstd -1: %.2f)" % (size / sum(peer[0]["xor_zstd"] for peer in peers))
-        judge("whole checkpoint %s by the command" % pair, "&ge; %.2f x smaller" % targets[pair], "%.2f%s" % (size / delta, others),
-              round(size / delta, 2) >= targets[pair])
+    for row in find(rows, how="LMC, delta"):
+        others = ["; %s: %.2f" % (other["how"], row["bytes"] / other["stored"]) for other in find(rows, pair=row["pair"]) if other["how"].startswith("xor")]
+        judge("whole checkpoint %s by the command" % row["pair"], "&ge; %.2f x smaller" % targets[row["pair"]],
+              "%.2f%s" % (row["bytes"] / row["stored"], "".join(others)), round(row["bytes"] / row["stored"], 2) >= targets[row["pair"]])
+    for rule, most in (("bits:8", 5.1), ("bits:4", 4.1)):
+        for row in find(rows + load_checkpoint("checkpoint-own.tsv", "own series, "), how="LMC, delta, `*=%s`" % rule):
+            others = ["; exact delta: %.2f" % (other["stored"] / other["parameters"]) for other in find(rows, pair=row["pair"], how="LMC, delta")]
+            judge("whole checkpoint %s, moments `%s`" % (row["pair"], rule), "&le; %g bytes per parameter" % most,
+                  "%.2f%s" % (row["stored"] / row["parameters"], "".join(others)), row["stored"] / row["parameters"] <= most)
 
 
 def judge_command(command):
@@ -171,6 +180,37 @@ def judge_command(command):
             where = "%s, %d MB on tmpfs, %d threads" % (row["data"], row["bytes"] // 1000000, row["threads"])
             judge("%s, `lmc -d`" % where, "&ge; 1 x cp", "%.2f" % unpack, unpack >= 1)
             judge("%s, `lmc`" % where, "&ge; 0.5 x cp", "%.2f" % pack, pack >= 0.5)
+
+
+def judge_moments(rows):
+    """Targets: what a study found for such networks; each is of the worst snapshot of a series. Bits are those of the matrices."""
+    if not rows:
+        judge("quantised moments", "", "", None)
+    for row in rows:
+        row["bits"] = row["m"] + row["v"]
+    for series in dict.fromkeys(row["series"] for row in rows):
+        mine = find(rows, series=series)
+        for rule, error, bits in (("bits:8", 0.0066, 15.47), ("bits:4", 0.105, 7.53)):
+            worst, most = (max(row[key] for row in find(mine, mode=rule)) for key in ("update", "bits"))
+            others = ", ".join("%s %.3g" % (mode, max(row["update"] for row in find(mine, mode=mode))) for mode in ("dynamic8", "kmeans"))
+            judge("%s, moments `%s`, error of the update" % (series, rule), "&le; %g" % error, "%.4f (%s)" % (worst, others), worst <= error)
+            judge("%s, moments `%s`, size of both" % (series, rule), "&le; %g bits" % bits, "%.2f" % most, most <= bits)
+        pairs = [(row["bits"], find(mine, mode="dynamic8", snapshot=row["snapshot"])[0]["bits"]) for row in find(mine, mode="update:0.0066")]
+        ours, dynamic = max(pairs, key=lambda pair: pair[0] - pair[1])
+        judge("%s, moments `update:0.0066`, size of both" % series, "&le; entropy of dynamic 8 bit, %.2f bits" % dynamic, "%.2f" % ours, ours <= dynamic)
+        for kind, keys, what in (("update:", ["worst_update"], "error of the update, each matrix"), ("rel:", ["relative_m", "relative_v"], "relative error, each element")):
+            share, at = max((row[key] / float(row["mode"][len(kind):]), row["mode"]) for row in mine if row["mode"].startswith(kind) for key in keys)
+            judge("%s, moments `%s`, %s" % (series, kind, what), "&le; the bound", "%.4f x at `%s`" % (share, at), share <= 1)
+
+
+def judge_quantise(rows):
+    rows = find(rows, tier=BEST)
+    if not rows:
+        judge("speed of quantising", "", "", None)
+    for row in rows:
+        what, least = "%s moments, %s, %s" % (row["moment"], row["mode"], BEST), {"second": 2, "first": 1}[row["moment"]]
+        judge(what + ", quantise", "&ge; %d GB/s" % least, "%.2f GB/s" % row["quantise"], row["quantise"] >= least)
+        judge(what + ", restore", "&ge; 0.6 x memcpy", "%.2f" % row["restore_x"], row["restore_x"] >= 0.6)
 
 
 FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lmc-finer": "LMC update:0.0066", "lmc-update": "LMC update:0.01",
@@ -234,8 +274,10 @@ def main_criteria(quick):
     judge_max(bench)
     judge_threads(bench)
     judge_delta(load("delta.json"))
-    judge_checkpoint(load("delta.json"))
+    judge_checkpoint()
     judge_command(load_command())
+    judge_moments(load("moments.json"))
+    judge_quantise(load("quantise.json"))
     judge_fidelity()
     if quick:
         print("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
