@@ -112,7 +112,7 @@ def main_measure(arguments):
             same = [row for row in mine if row["mode"] == mode]
             worst = max(same, key=lambda row: row["worst_update"])
             cells = ["%.4g, %s" % (worst["worst_update"], worst["worst"].replace("model.", "").replace(".weight", ""))]
-            for key, form in (("m", "%.2f"), ("v", "%.2f"), ("both", "%.2f"), ("relative_m", "%.3g"), ("relative_v", "%.3g")):
+            for key, form in (("m", "%.2f"), ("v", "%.2f"), ("both", "%.2f"), ("relative_m", "%.4g"), ("relative_v", "%.4g")):
                 cells.append(span(form, [row[key] for row in same]))
             print("| %s | %s | %s |" % (TITLES.get(mode, "`*=%s`" % mode), span("%.4g", [row["update"] for row in same]), " | ".join(cells)))
     if options.json:

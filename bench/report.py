@@ -154,7 +154,7 @@ def load_checkpoint(name, series=""):
 def judge_checkpoint():
     """Targets: what a prototype reached on all tensors of that network."""
     targets = {"1000-1001": 1.74, "1000-1010": 1.56}
-    rows = load_checkpoint("checkpoint.tsv")
+    rows, own = load_checkpoint("checkpoint.tsv"), load_checkpoint("checkpoint-own.tsv", "own series, ")
     if not rows:
         judge("whole checkpoint as a delta", "", "", None)
     for row in find(rows, how="LMC, delta"):
@@ -162,10 +162,11 @@ def judge_checkpoint():
         judge("whole checkpoint %s by the command" % row["pair"], "&ge; %.2f x smaller" % targets[row["pair"]],
               "%.2f%s" % (row["bytes"] / row["stored"], "".join(others)), round(row["bytes"] / row["stored"], 2) >= targets[row["pair"]])
     for rule, most in (("bits:8", 5.1), ("bits:4", 4.1)):
-        for row in find(rows + load_checkpoint("checkpoint-own.tsv", "own series, "), how="LMC, delta, `*=%s`" % rule):
-            others = ["; exact delta: %.2f" % (other["stored"] / other["parameters"]) for other in find(rows, pair=row["pair"], how="LMC, delta")]
+        for row in find(rows + own, how="LMC, delta, `*=%s`" % rule):
+            exact, = find(rows + own, pair=row["pair"], how="LMC, delta")
+            bytes_each, exact_each = (each["stored"] / each["parameters"] for each in (row, exact))
             judge("whole checkpoint %s, moments `%s`" % (row["pair"], rule), "&le; %g bytes per parameter" % most,
-                  "%.2f%s" % (row["stored"] / row["parameters"], "".join(others)), row["stored"] / row["parameters"] <= most)
+                  "%.2f (exact delta: %.2f)" % (bytes_each, exact_each), bytes_each <= most)
 
 
 def judge_command(command):
