@@ -194,7 +194,7 @@ def judge_moments(rows):
         for rule, error, bits in (("bits:8", 0.0066, 15.47), ("bits:4", 0.105, 7.53)):
             worst, most = (max(row[key] for row in find(mine, mode=rule)) for key in ("update", "bits"))
             others = ", ".join("%s %.3g" % (mode, max(row["update"] for row in find(mine, mode=mode))) for mode in ("dynamic8", "kmeans"))
-            judge("%s, moments `%s`, error of the update" % (series, rule), "&le; %g" % error, "%.4f (%s)" % (worst, others), worst <= error)
+            judge("%s, moments `%s`, error of the update" % (series, rule), "&le; %g" % error, "%.5f (%s)" % (worst, others), worst <= error)
             judge("%s, moments `%s`, size of both" % (series, rule), "&le; %g bits" % bits, "%.2f" % most, most <= bits)
         pairs = [(row["bits"], find(mine, mode="dynamic8", snapshot=row["snapshot"])[0]["bits"]) for row in find(mine, mode="update:0.0066")]
         ours, dynamic = max(pairs, key=lambda pair: pair[0] - pair[1])
