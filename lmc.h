@@ -9124,7 +9124,7 @@ static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
     dtype = lmc_find_dtype(t->dtype);
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width || t->size != q->n * q->width) return LMC_ERR_ARGUMENT;
     if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1)) return LMC_ERR_ARGUMENT;
-    return !q->is_predicted || t->twin ? LMC_OK : LMC_ERR_ARGUMENT;
+    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE) ? LMC_OK : LMC_ERR_ARGUMENT;
 }
 
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
