@@ -4301,10 +4301,10 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
 
 /* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division is IEEE's, so not under -ffast-math, which
- * has approximations in its place: then the scalar code does it. */
+ * has approximations in its place: then the scalar code does it (clang does not tell of -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
-#ifdef __FAST_MATH__
+#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
 #define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
 #else
 #define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
@@ -7371,14 +7371,17 @@ static uint64_t lmc__fit_stride(const lmc_quantizer *q)
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
 }
 
-/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if there is none within the format's limits. */
+/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if there is none within the format's limits. Few that
+ * are far above all others, as where the second moment is lost, do not make it coarse: they become exceptions. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__fit_stride(q);
-    int64_t largest = INT64_MIN / 2;
+    int64_t largest = INT64_MIN / 2, usual;
     uint64_t at;
+    uint32_t octave = 512, above = 0, total = 0;
     size_t i;
+    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
     for (at = 0; at < q->n; at += stride) {
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
         const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const s = q->width == 4 ? f->second : f->wide_second;
@@ -7386,9 +7389,15 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
         for (i = 0; i < n; i++) {
             const uint32_t v = lmc__load32(x + 4 * i) & 0x7FFFFFFF, p = lmc__load32(s + 4 * i) & 0x7FFFFFFF;
             const int64_t ratio = (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
-            if (lmc__is_normal(v) && p <= 0x7F800000 && ratio > largest) largest = ratio;
+            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
+            if (ratio > largest) largest = ratio;
+            f->bins[(ratio >> 23) + 256]++;
+            total++;
         }
     }
+    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
+    usual = ((int64_t)octave - 256 + 5) * ((int64_t)1 << 23); /* 16 times what is usual, and more */
+    if (largest > usual) largest = usual;
     largest -= (int64_t)14 << 23;
     *found = largest >= -((int64_t)1 << 30) && largest <= (int64_t)1 << 30;
     if (*found) q->grid.bias = (int32_t)largest;
@@ -7586,7 +7595,11 @@ static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
     lmc__find_range(f, &first, &last);
     q->table_size = 0;
     first -= (first - 1) & sign;
-    if (!q->grid.is_log && first > (uint32_t)(1 - q->grid.min)) first = (uint32_t)(1 - q->grid.min); /* min is at most 0 */
+    if (!q->grid.is_log) { /* zero is a point */
+        const uint32_t zero = (uint32_t)(1 - q->grid.min);
+        first = first < zero ? first : zero;
+        last = last > zero ? last : zero;
+    }
     if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0) first = ((uint32_t)-q->grid.min << sign) + 1;
     q->grid.min += (int32_t)((first - 1) >> sign);
     q->grid.n_points = ((last - first) >> sign) + 1;
@@ -7849,7 +7862,7 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
     uint8_t high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
     size_t i, part;
     if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width || size > q->n * q->width - offset) return LMC_ERR_ARGUMENT;
-    if (q->info.is_lossless) return LMC_OK;
+    if (q->info.is_lossless || q->is_recovered) return LMC_OK; /* which is exact, whatever the elements */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < size; i += part) {
         part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
