@@ -7339,6 +7339,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     uint64_t at = 0, sum = 0, count = 0;
     const uint32_t down = q->grid.is_log ? 0 : 9u << 7, largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
+    if (q->n / q->group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
     q->n_groups = (size_t)((q->n + q->group_size - 1) / q->group_size);
     q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
     if (!q->scales) return LMC_ERR_MEMORY;
@@ -9022,24 +9023,46 @@ static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
     return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
 }
 
+/* Of those the number of the first that ends behind offset, or belongs to a later file. */
+static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
+{
+    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    size_t low = 0, high = w->quantised.size / sizeof *ranges;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const lmc__range *const r = &ranges[middle].range;
+        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second moment, nor parts of elements. */
+static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
+{
+    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    const size_t n = w->quantised.size / sizeof *ranges;
+    size_t i;
+    for (i = lmc__find_quantised(w, file_number, offset); i < n && ranges[i].range.file_number == file_number && ranges[i].range.start < offset + size; i++) {
+        const lmc__range *const r = &ranges[i].range;
+        const unsigned width = ranges[i].quantizer->width;
+        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width || (offset + size < r->end && (offset + size - r->start) % width)) return 0;
+    }
+    return 1;
+}
+
 /* The caller's read_back, and what the snapshot has of that. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
 {
     const lmc_writer *const w = (const lmc_writer *)user;
     const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
     const size_t n = w->quantised.size / sizeof *ranges;
-    size_t low = 0, high = n;
+    size_t i;
     LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
-        const size_t middle = low + (high - low) / 2;
-        const lmc__range *const r = &ranges[middle].range;
-        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset)) low = middle + 1;
-        else high = middle;
-    }
-    for (; low < n && ranges[low].range.file_number == file_number && ranges[low].range.start < offset + size; low++) {
-        const lmc__range *const r = &ranges[low].range;
+    for (i = lmc__find_quantised(w, file_number, offset); i < n && ranges[i].range.file_number == file_number && ranges[i].range.start < offset + size; i++) {
+        const lmc__range *const r = &ranges[i].range;
         const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc_quantize(ranges[low].quantizer, (uint8_t *)dst + (size_t)(from - offset), from - r->start, (size_t)(to - from), NULL));
+        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset), from - r->start, (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
@@ -9164,7 +9187,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
         quantised.quantizer = t->quantizer = lmc__get_quantizer(&file->tensors[i]);
         if (!t->quantizer) continue;
         w->has_quantizer = 1;
-        if (t->quantizer->is_predicted || t->quantizer->is_recovered) continue; /* cannot be read back; is at hand as it is */
+        if (t->quantizer->is_recovered) continue; /* is at hand as it is */
         quantised.range.file_number = w->n_files;
         quantised.range.start = t->offset;
         quantised.range.end = t->offset + t->size;
@@ -9199,7 +9222,7 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
     if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 && twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
         const uint64_t size = twin->conversion ? 2 * t->size : t->size;
         if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
-            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size)) {
+            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) && lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
             found.kind = LMC__PREDICT_OWN;
             found.conversion = twin->conversion;
             found.number = (uint32_t)twin->file_number + 1;
@@ -10619,6 +10642,20 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
+/* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
+static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
+{
+    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0), doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups), more = n > doubled ? n : doubled;
+    uint16_t *scales;
+    if (n <= q->n_groups) return LMC_OK;
+    if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], (size_t)more * sizeof q->scales[0]);
+    if (!scales) return LMC_ERR_MEMORY;
+    q->scales = scales;
+    while (q->n_groups < more) scales[q->n_groups++] = 0x3F80;
+    return LMC_OK;
+}
+
 /* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that differs; and the scales of the groups in it. A
  * block that is not quantised, as was smaller, says nothing: it will be coded so again. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k, const uint8_t *src, const lmc_block_info *info, uint64_t first,
@@ -10648,19 +10685,13 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
         if (!q->table_size) q->grid.n_points = (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed); /* that have codes */
         memcpy(q->table, head.table, sizeof q->table);
         q->group_size = head.group_size;
-        if (!q->is_predicted) {
-            q->n_groups = (size_t)(q->n / q->group_size + (q->n % q->group_size ? 1 : 0));
-            if (q->n_groups > SIZE_MAX / 2) return LMC_ERR_SIZE;
-            q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
-            if (!q->scales) return LMC_ERR_MEMORY;
-            for (i = 0; i < q->n_groups; i++) q->scales[i] = 0x3F80;
-        }
     } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits || q->table_size != head.table_size || q->group_size != head.group_size ||
                q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed || q->grid.min != head.grid.min ||
                q->grid.step != head.grid.step || q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
                memcmp(q->table, head.table, sizeof q->table) != 0)
         return LMC_OK;
-    if (!q->is_predicted && ((first + head.first_group) % q->group_size != 0 || head.first_group > q->group_size)) return LMC_OK;
+    if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;
+    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, first / q->group_size + head.n_groups));
     for (i = 0; i < head.n_groups && !q->is_predicted; i++) q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
     *is_other = 0;
     return LMC_OK;
@@ -10716,6 +10747,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
     LMC__TRY(status);
     if (is_other || q->grid.n_points == 0 || q->is_predicted != (run->prediction == LMC__PREDICT_OWN)) return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
+    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size + 1)); /* of blocks that are not quantised, too */
     if (q->is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
         twin->offset = lmc__load64(run->segments + 24);
