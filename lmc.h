@@ -223,7 +223,8 @@ enum lmc_measure {
     LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are estimates by a sample, a few percent from the truth. */
+/* What a tensor has lost. UPDATE and NMSE are estimates by a sample: within a percent or two where errors have nothing to do with the size of the
+ * updates, as in all moments measured so far, up to 20 % too low for few elements of one scale, or tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -7492,8 +7493,12 @@ static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
     return q->grid.is_log ? error / 2 : error; /* of sqrt(v) */
 }
 
-/* The asked bound, in the same units. */
-static uint32_t lmc__get_bound(const lmc_quantizer_options *options) { return (uint32_t)(options->bound * 4294967296.0); }
+/* The asked bound, in the same units; of measures that are estimated, a hundredth less: on real moments estimates were up to 0.7 % below the truth. */
+static uint32_t lmc__get_bound(const lmc_quantizer_options *options)
+{
+    const uint32_t bound = (uint32_t)(options->bound * 4294967296.0);
+    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
+}
 
 /* Order-0 bits of counts, times 65536. */
 static uint64_t lmc__count_bits(const uint32_t *counts, size_t n)
