@@ -4546,15 +4546,11 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
 {
     __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    uint8_t bytes[2][256];
     size_t i;
-    for (i = 0; i < 256; i++) {
-        bytes[0][i] = (uint8_t)table[i];
-        bytes[1][i] = (uint8_t)(table[i] >> 8);
-    }
     for (i = 0; i < 4; i++) {
-        low[i] = lmc__load_avx512(bytes[0] + 64 * i);
-        high[i] = lmc__load_avx512(bytes[1] + 64 * i);
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)), b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)), _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
     }
     for (i = 0; i + 64 <= n; i += 64) {
         const __m512i c = lmc__load_avx512(codes + i);
