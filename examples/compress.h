@@ -90,7 +90,7 @@ static int open_snapshot(lmc_writer **writer, struct output *out, struct members
     options.parallel = &o->parallel;
     options.level = o->policy->is_max ? LMC_LEVEL_MAX : o->level;
     options.log2_block = o->policy->log2_block;
-    options.base = base ? &base->source : NULL;
+    options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.read_back_user = m;
     sink.write = write_output;

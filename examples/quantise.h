@@ -477,14 +477,89 @@ static void attach_quantizer(lmc_tensor *t, struct choice *c)
     t->twin = &c->second;
 }
 
+/* -- tensors that were quantised, restored, and have not changed since -- */
+
+struct element_stream {
+    lmc_elements elements;
+    uint64_t at;
+};
+
+static int read_element_stream(void *user, void *dst, size_t size, size_t *got)
+{
+    struct element_stream *s = (struct element_stream *)user;
+    uint64_t left = s->elements.size - s->at;
+    *got = left < size ? (size_t)left : size;
+    if (s->elements.read(s->elements.user, s->at, dst, *got) != LMC_OK)
+        return -1;
+    s->at += *got;
+    return 0;
+}
+
+/* The tensor alone, as if it were a file: its identity does not depend on where it is. */
+static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
+{
+    struct choice c;
+    struct elements own;
+    struct element_stream source;
+    lmc_stream stream;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&c, 0, sizeof c);
+    c.member = number;
+    c.tensor = t;
+    source.elements = make_elements(&own, m, &c);
+    source.at = 0;
+    stream.read = read_element_stream;
+    stream.user = &source;
+    *alone = *t;
+    alone->offset = 0;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = t->size;
+    file.n_tensors = 1;
+    file.tensors = alone;
+    status = lmc_identify_file(&file, alone, &stream, NULL, NULL);
+    close_opened(&own.opened);
+    if (status == LMC_ERR_READ)
+        return m->code;
+    return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
+}
+
+/* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid here, and be quantised again. */
+static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
+{
+    lmc_tensor alone;
+    int is_identified = 0;
+    for (size_t i = 0; m->base && i < m->base->n_files && t->loss.generation == 0; i++) {
+        const lmc_file *f = m->base->get_file(m->base->user, i);
+        for (size_t k = 0; f && k < f->n_tensors; k++) {
+            const lmc_tensor *b = &f->tensors[k];
+            int code;
+            if (b->loss.generation == 0 || b->size != t->size || strcmp(b->name, t->name) != 0 || strcmp(b->dtype, t->dtype) != 0)
+                continue;
+            code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
+            if (code != CODE_OK)
+                return code;
+            is_identified = 1;
+            if (memcmp(alone.identity, b->identity, sizeof b->identity) == 0)
+                t->loss = b->loss;
+        }
+    }
+    return CODE_OK;
+}
+
 /* Of the member of that number, which is written next. */
 static int fit_quantizers(struct members *m, size_t number, const struct options *o)
 {
     struct member *member = &m->list[number];
     int code = CODE_OK;
+    for (size_t k = 0; k < member->n_tensors && S_ISREG(member->st.st_mode) && code == CODE_OK; k++)
+        code = find_former_loss(m, number, &member->tensors[k]);
     for (size_t k = 0; k < member->n_tensors && member->choices && code == CODE_OK; k++) {
         struct choice *c = &member->choices[k];
-        if (c->is_wanted)
+        if (c->is_wanted && member->tensors[k].loss.generation)
+            set_reason(c, "quantised already, as it is in the base");
+        else if (c->is_wanted)
             code = fit_quantizer(c, m);
         if (code == CODE_OK && is_quantised(c))
             attach_quantizer(&member->tensors[k], c);

@@ -27,6 +27,7 @@ struct members {
     int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
     struct archive *archive;   /* NULL: the members are files */
+    const lmc_base *base;      /* what they are coded against; NULL: nothing */
     int code;        /* what reading has reported */
 };
 

@@ -617,6 +617,22 @@ class Deltas(Quant):
         self.assertEqual(self.losses(o), self.losses(whole))
         self.assertEqual(o["identity"], whole["identity"])
 
+    def test_restored_and_compressed_again(self):
+        """The base tells what was quantised before: it is neither quantised again nor called exact; what has changed since is."""
+        self.step(0)
+        first = self.compress("s0", "*=bits:8", out="s0.lmc")
+        self.lmc("-d", "-q", "s0.lmc", "-o", "again")
+        for rules in ([], ["*=bits:8"]):
+            second = self.compress("again", *rules, args=["--base", "s0.lmc"])
+            self.assertEqual(second["identity"], first["identity"])
+            self.assertEqual(self.losses(second), self.losses(first))
+            self.assertEqual(self.restore("x.lmc", "--base", "s0.lmc"), self.restore("s0.lmc"))
+        data = bytearray(self.read("again/exp_avg_sq.safetensors"))
+        data[-1] ^= 1
+        self.write("again/exp_avg_sq.safetensors", bytes(data))
+        second = self.compress("again", args=["--base", "s0.lmc"])
+        self.assertEqual([k for k in self.losses(first) if k not in self.losses(second)], [k for k in self.losses(first) if "exp_avg_sq" in str(k)])
+
     def test_fold_and_rebase(self):
         """The same elements, as small, of the same generation; also to a pipe."""
         for k in range(3):
