@@ -1228,6 +1228,60 @@ static void test_far_updates(void)
     free(v);
 }
 
+/* Where errors are not spread evenly: one group that outweighs all others together, updates that are all alike, one far above the rest.
+ * What is said is what is lost, and bounds are kept. */
+static void test_uneven_losses(void)
+{
+    const size_t n = 65536;
+    uint8_t *const x = (uint8_t *)malloc(4 * n), *const v = (uint8_t *)malloc(4 * n);
+    unsigned kind, bits;
+    size_t i;
+    if (x == NULL || v == NULL) abort();
+    for (kind = 0; kind < 3; kind++)
+        for (bits = 0; bits <= 8; bits += 4) {
+            plan p;
+            lmc_quantizer *q;
+            lmc_quantizer_info info;
+            uint64_t seed = 3;
+            memset(&p, 0, sizeof p);
+            p.dtype = LMC_F32;
+            p.role = kind ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_OTHER;
+            p.n = n;
+            p.bits = bits;
+            p.measure = kind ? LMC_MEASURE_UPDATE : LMC_MEASURE_NMSE;
+            p.bound = kind ? 0.1 : 1e-3;
+            p.group = 64;
+            p.kind = K_MOMENT;
+            for (i = 0; i < n; i++) {
+                const double g = gauss(&seed) * exp(gauss(&seed));
+                put(x, i, 4, bits_of(kind ? 0.1 * g : i < 64 ? (i % 2 ? 1000 : -1000) * (1 + 0.01 * gauss(&seed)) : g));
+                put(v, i, 4, bits_of(kind == 1 ? 0.05 * g * g : 1 + g * g));
+            }
+            if (kind == 2) { /* in the sample, as all of it is */
+                put(x, 777, 4, bits_of(1e-3));
+                put(v, 777, 4, 0);
+            }
+            t_note("uneven losses %u, %u bits", kind, bits);
+            q = fit(&p, x, 4 * n, kind ? v : NULL, NULL, &info);
+            if (CHECK(q != NULL && !info.is_lossless)) {
+                uint8_t *const y = quantized_copy(q, x, 4 * n, kind ? v : NULL);
+                double lost;
+                if (kind == 2) { /* as an exception, it does not count */
+                    CHECK(get(y, 777, 4) == get(x, 777, 4));
+                    put(x, 777, 4, 0);
+                    put(y, 777, 4, 0);
+                }
+                lost = measured_error(&p, p.measure, x, y, kind ? v : NULL);
+                CHECK(bits || lost <= p.bound * (kind ? 1.03 : 1)); /* updates are measured by their scales, which are within 6 % of sqrt(v) */
+                CHECK(lost <= info.loss.error * 1.07 && info.loss.error <= lost * 1.25); /* exceptions are in the power here; scales are within 6 % */
+                free(y);
+            }
+            lmc_free_quantizer(q);
+        }
+    free(x);
+    free(v);
+}
+
 /* -- damaged blocks -- */
 
 typedef struct sample {
@@ -2008,6 +2062,7 @@ int main(int argc, char **argv)
     test_fit_faults();
     test_tensors();
     test_far_updates();
+    test_uneven_losses();
     test_damage();
     test_snapshots();
     test_deltas();
