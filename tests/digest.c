@@ -139,8 +139,10 @@ static int show_quantised(const lmc_parallel *parallel)
                             (unsigned long)(info.loss.error * 4294967296.0));
                     if (what == 3) { /* in place of its own elements, which are wanted no more */
                         if (lmc_quantize(quantizers[1], second, 0, size, NULL) != LMC_OK) return 0;
-                        tensor_options.prediction = second;
-                        tensor_options.prediction_size = size;
+                        if (options.measure != LMC_MEASURE_RELATIVE) { /* whose logarithms need no scale */
+                            tensor_options.prediction = second;
+                            tensor_options.prediction_size = size;
+                        }
                     }
                     ws_size = lmc_tensor_workspace_size(&tensor_options);
                     if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
