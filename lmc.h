@@ -7297,6 +7297,7 @@ typedef struct lmc__fit {
     lmc_elements elements;
     lmc_quantizer *q;
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
+    const uint8_t *x, *s;           /* the first two as F32 */
     uint16_t symbols[LMC__FIT_CHUNK];
     uint32_t counts[LMC__SYMBOLS];  /* of the sample's symbols; of EXCEPTION, too */
     uint32_t bins[LMC__MAX_BINS];
@@ -7319,15 +7320,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     lmc_quantizer *const q = f->q;
     const size_t size = n * q->width;
     LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
-    (void)lmc__widen(f->wide, f->chunk, n, q->width);
+    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     if (!q->is_predicted) return LMC_OK;
     LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size));
     if (f->options->second) LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
-    (void)lmc__widen(f->wide_second, f->second, n, q->width);
+    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
-
-#define LMC__WIDE(f, name) ((f)->q->width == 4 ? (f)->name : (f)->wide##name)
 
 /* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a linear grid, 2^-9 times that, so that its
  * points reach from a 512th of the mean to 64 times of it. */
@@ -7342,15 +7341,13 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     if (!q->scales) return LMC_ERR_MEMORY;
     while (at < q->n) {
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide;
         size_t i, part;
-        LMC__TRY(f->elements.read(f->elements.user, at * q->width, f->chunk, n * q->width));
-        (void)lmc__widen(f->wide, f->chunk, n, q->width);
+        LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             const uint64_t group = (at + i) / q->group_size, end = lmc__min64((group + 1) * q->group_size, q->n);
             uint32_t normal;
             part = (size_t)lmc__min64(n - i, end - at - i);
-            sum += f->k->sum_magnitudes(x + 4 * i, part, &normal);
+            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
             if (at + i + part == end) {
                 const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80, scale = mean > down + 0x80 ? mean - down : 0x80;
@@ -7382,10 +7379,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
     for (at = 0; at < q->n; at += stride) {
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const s = q->width == 4 ? f->second : f->wide_second;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i++) {
-            const uint32_t v = lmc__load32(x + 4 * i) & 0x7FFFFFFF, p = lmc__load32(s + 4 * i) & 0x7FFFFFFF;
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF, p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
             const int64_t ratio = (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
             if (!lmc__is_normal(v) || p > 0x7F800000) continue;
             if (ratio > largest) largest = ratio;
@@ -7412,13 +7408,12 @@ static enum lmc_status lmc__count_symbols_of(lmc__fit *f, int *is_off)
     memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const s = q->width == 4 ? f->second : f->wide_second;
         LMC__TRY(lmc__read_chunk(f, at, n));
-        if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, x, s, n, &q->grid);
+        if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, f->x, f->s, n, &q->grid);
         else for (i = 0; i < n; i += part) {
-            const uint64_t group = (at + i) / q->group_size;
-            part = (size_t)lmc__min64(n - i, (group + 1) * q->group_size - at - i);
-            (void)f->k->quantize_rows(f->symbols + i, x + 4 * i, part, (uint32_t)q->scales[group] << 16, &q->grid);
+            uint32_t scale;
+            part = lmc__get_group(q, at + i, n - i, &scale);
+            (void)f->k->quantize_rows(f->symbols + i, f->x + 4 * i, part, scale, &q->grid);
         }
         for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
         seen += n;
@@ -7683,7 +7678,6 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
     const uint64_t stride = lmc__fit_stride(q);
     uint8_t restored[4 * LMC__QUANTISED_STRIP], wide[4 * LMC__QUANTISED_STRIP], high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
     uint16_t symbols[LMC__QUANTISED_STRIP];
-    const uint8_t *const x = q->width == 4 ? f->chunk : f->wide, *const second = q->width == 4 ? f->second : f->wide_second;
     lmc__wide_sum lost = {0, 0}, all = {0, 0};
     uint32_t largest = LMC__MIN_SCALE, pass;
     for (pass = q->is_predicted ? 1 : 0; pass < 2; pass++) {
@@ -7698,7 +7692,7 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
                 (void)lmc__quantize_strip(f->k, q, high, q->low_bits ? low : NULL, symbols, restored, f->chunk + i * q->width, f->second + i * q->width, at + i, part);
                 y = lmc__widen(wide, restored, part, q->width);
                 for (j = 0; j < part; j++) {
-                    const uint32_t v = lmc__load32(x + 4 * (i + j)), w = lmc__load32(y + 4 * j);
+                    const uint32_t v = lmc__load32(f->x + 4 * (i + j)), w = lmc__load32(y + 4 * j);
                     uint32_t scale, factor = 0x80;
                     float a, b;
                     double unit;
@@ -7710,7 +7704,7 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
                     }
                     memcpy(&a, &v, 4);
                     memcpy(&b, &w, 4);
-                    scale = q->is_predicted ? lmc__predicted_scale(lmc__load32(second + 4 * (i + j)), &q->grid) : 0;
+                    scale = q->is_predicted ? lmc__predicted_scale(lmc__load32(f->s + 4 * (i + j)), &q->grid) : 0;
                     if (q->is_predicted) factor |= scale >> 16 & 0x7F;
                     /* updates are below 2^16 scales: 2^24 to a scale's power of two makes 41 bits; over its mantissa, 31 */
                     unit = q->is_predicted ? lmc__power(24 + 127 - (int)(scale >> 23)) : lmc__power(30 + 127 - (int)(largest >> 23) - 1);
@@ -8683,10 +8677,17 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
+/* What a tensor is quantised by, or NULL. */
+static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
+{
+    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
+}
+
 /* What is to be said of a tensor that is written; returns whether anything was lost. */
 static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
 {
-    *loss = t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer->info.loss : t->loss;
+    const lmc_quantizer *const q = lmc__get_quantizer(t);
+    *loss = q ? q->info.loss : t->loss;
     return loss->generation != 0;
 }
 
@@ -9119,12 +9120,6 @@ typedef struct lmc__quantised_range {
     lmc__range range;
     const lmc_quantizer *quantizer;
 } lmc__quantised_range;
-
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
-{
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
-}
 
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
 static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
