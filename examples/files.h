@@ -135,6 +135,13 @@ static void watch_signals(void)
 
 /* -- names -- */
 
+#define DIGITS "0123456789"
+
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 static char *directory_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -605,6 +612,35 @@ static int sync_directories(const char *path)
         error = errno;
     closedir(directory);
     return error;
+}
+
+/* -- names -- */
+
+/* Order in which numbers count: step_9 before step_10. */
+static int compare_names(const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+    while (*x && *y) {
+        if (is_digit(*x) && is_digit(*y)) {
+            size_t n, m;
+            int order;
+            x += strspn(x, "0");
+            y += strspn(y, "0");
+            n = strspn(x, DIGITS);
+            m = strspn(y, DIGITS);
+            order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
+            if (order)
+                return order;
+            x += n;
+            y += m;
+        } else if (*x != *y) {
+            return (unsigned char)*x < (unsigned char)*y ? -1 : 1;
+        } else {
+            x++;
+            y++;
+        }
+    }
+    return *x ? 1 : *y ? -1 : strcmp(a, b);
 }
 
 #endif

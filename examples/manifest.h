@@ -49,12 +49,6 @@ struct series {
 
 /* -- names -- */
 
-#define DIGITS "0123456789"
-
-static int is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
 static const char *find_fault_of_name(const char *name)
@@ -70,33 +64,6 @@ static const char *find_fault_of_name(const char *name)
         if (name[i] == '/' || name[i] == '\\' || (unsigned char)name[i] < 32 || name[i] == 127)
             return "holds a slash, a backslash or a control character";
     return string ? NULL : "is not UTF-8";
-}
-
-/* step_9 before step_10 */
-static int compare_names(const char *a, const char *b)
-{
-    const char *x = a, *y = b;
-    while (*x && *y) {
-        if (is_digit(*x) && is_digit(*y)) {
-            size_t n, m;
-            int order;
-            x += strspn(x, "0");
-            y += strspn(y, "0");
-            n = strspn(x, DIGITS);
-            m = strspn(y, DIGITS);
-            order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
-            if (order)
-                return order;
-            x += n;
-            y += m;
-        } else if (*x != *y) {
-            return (unsigned char)*x < (unsigned char)*y ? -1 : 1;
-        } else {
-            x++;
-            y++;
-        }
-    }
-    return *x ? 1 : *y ? -1 : strcmp(a, b);
 }
 
 /* step1000, iter_1000, Step=1000 */

@@ -111,33 +111,6 @@ static int save_plot(struct plot *p, const char *path, const struct options *o)
 
 /* -- names -- */
 
-/* Order in which numbers count: layers.9 before layers.10. */
-static int compare_naturally(const char *a, const char *b)
-{
-    static const char digits[] = "0123456789";
-    while (*a && *b) {
-        size_t m = strspn(a, digits), n = strspn(b, digits);
-        if (m && n) {
-            int order;
-            for (; *a == '0' && m > 1; m--)
-                a++;
-            for (; *b == '0' && n > 1; n--)
-                b++;
-            order = m != n ? (m < n ? -1 : 1) : memcmp(a, b, m);
-            if (order)
-                return order;
-            a += m;
-            b += n;
-        } else if (*a != *b) {
-            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
-        } else {
-            a++;
-            b++;
-        }
-    }
-    return *a ? 1 : *b ? -1 : 0;
-}
-
 /* What tells name i from the others: without the directories and the end, from a '/' or '.' on, that all of them share. To be freed. */
 static char *make_label(const char *const *names, size_t n, size_t i)
 {
@@ -420,9 +393,9 @@ struct heat_line {
 static int compare_heat_lines(const void *a, const void *b)
 {
     const struct heat_line *x = (const struct heat_line *)a, *y = (const struct heat_line *)b;
-    int order = compare_naturally(x->item->name, y->item->name);
+    int order = compare_names(x->item->name, y->item->name);
     if (order == 0)
-        order = compare_naturally(x->item->path, y->item->path);
+        order = compare_names(x->item->path, y->item->path);
     return order ? order : x->number < y->number ? -1 : 1;
 }
 
