@@ -1,4 +1,4 @@
-/* lmc.h - v0.4.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.5.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -69,15 +69,15 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 4
+#define LMC_VERSION_MINOR 5
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.4.0"
+#define LMC_VERSION "0.5.0"
 
 /* Version of the file format that is written; the only one that is read until format 1.0. */
 #define LMC_FORMAT_MAJOR 0
-#define LMC_FORMAT_MINOR 3
+#define LMC_FORMAT_MINOR 4
 
-/* The library's version as compiled, e.g. "0.4.0": compare with LMC_VERSION to find a mixed build. */
+/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- 2.1 status -- */
@@ -428,7 +428,7 @@ typedef struct lmc_writer_options { /* all zero: defaults */
 
 /* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 13 bytes for each
  * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (48
- * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 4 bytes per block, about
+ * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 8 bytes per block, about
  * 200 per tensor, its name included.
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
  * at the same time as the stream of lmc_write_stream, but never twice at once. */
@@ -740,6 +740,7 @@ enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
 #define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
+#define LMC__BLOCK_CRC_AT 20u         /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTISED 2u
@@ -751,6 +752,7 @@ enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PL
 #define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
 #define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
 #define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u      /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -9485,6 +9487,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
             LMC__TRY(lmc__append(&w->index, start, job->head));
         }
         LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
+        LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
         LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
         w->offset += job->head + job->dst_size;
     }
@@ -9697,7 +9700,7 @@ static size_t lmc__entry_size(const uint8_t *p)
         return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
     } else {
         const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + 4 * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+        return size + LMC__BLOCK_ENTRY_SIZE * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
     }
 }
 
@@ -10090,7 +10093,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc_position position;
     lmc_block_info info;
     lmc__job *job;
-    uint8_t field[4];
+    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
@@ -10123,8 +10126,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
-    lmc__store32(field, (uint32_t)info.encoded_size);
-    LMC__TRY(lmc__grow_index(r, field, 4));
+    lmc__store32(entry, (uint32_t)info.encoded_size);
+    lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
+    LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
     return lmc__plan_job(c, &r->digester, job, size);
 }
 
@@ -10249,6 +10253,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
 typedef struct lmc__reader_run {
     lmc__run run;               /* its segments are in reader->index */
     uint64_t first_block;       /* in reader->block_at */
+    const uint8_t *blocks;      /* in reader->index: LMC__BLOCK_ENTRY_SIZE bytes each */
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -10332,16 +10337,17 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
         LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
         LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
-        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / 4, LMC_ERR_CORRUPT);
+        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
         LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
         LMC__TRY(lmc__add_run(&r->origin, &run.run));
         run.first_block = r->block_at.size / 8;
+        run.blocks = *p;
         LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
         LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
-        for (i = 0; i < run.run.n_blocks; i++, *p += 4) {
+        for (i = 0; i < run.run.n_blocks; i++, *p += LMC__BLOCK_ENTRY_SIZE) {
             const uint32_t block_size = lmc__load32(*p);
             LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i), LMC_ERR_CORRUPT);
             lmc__block_at(r)[run.first_block + i] = *offset;
@@ -10625,6 +10631,21 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run,
     return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail) : LMC_OK;
 }
 
+/* The header of a block that is in memory as far as the index says: it must be the very one that the index knows. Its own checks do not tell it
+ * from a block of another file that has the same number there, and perhaps the same size. */
+static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block, const uint8_t *src, lmc_block_info *info)
+{
+    const lmc__reader_run *run = lmc__run_at(r, number);
+    const uint8_t *entry = run->blocks + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
+    lmc_position position;
+    position.run = (uint32_t)number;
+    position.block = (uint32_t)block;
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), position, info));
+    LMC__CHECK(info->encoded_size == lmc__load32(entry) && lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4), LMC_ERR_CORRUPT);
+    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* Bytes [offset, offset + size) of run number n, within the run. */
 static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
 {
@@ -10653,8 +10674,7 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
-            LMC__TRY(lmc__read_block_info(c->wave.k, job->src, encoded_size, job->position, &job->info));
-            LMC__CHECK(job->info.encoded_size == encoded_size && job->info.size == lmc__min64(run->block_size, run->size - at), LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__read_known_block(r, number, block, job->src, &job->info));
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
@@ -10818,7 +10838,6 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
     const size_t ws_size = lmc_workspace_size(lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
-    lmc_position position;
     uint64_t block;
     int is_other = 0;
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
@@ -10827,16 +10846,13 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
     in.alloc_user = q->alloc_user;
     ws = in;
     status = lmc__reserve(&ws, ws_size);
-    position.run = (uint32_t)number;
     for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
         const size_t size = (size_t)(block_at[block + 1] - block_at[block]);
         lmc_block_info info;
-        position.block = (uint32_t)block;
         in.size = 0;
         status = lmc__reserve(&in, size);
         if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
-        if (status == LMC_OK) status = lmc__read_block_info(r->coder->wave.k, in.data, size, position, &info);
-        if (status == LMC_OK && (info.encoded_size != size || info.size != lmc__block_size_at(run, block))) status = LMC_ERR_CORRUPT;
+        if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
             status = lmc__recover_block(q, r->coder->wave.k, in.data, &info, block * run->block_size / q->width, ws.data, ws_size, &is_other);
     }

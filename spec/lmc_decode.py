@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reference decoder of LMC files, format 0.3, in plain Python 3.8+; laid out in the order of lmc-format.md.
+"""Reference decoder of LMC files, format 0.4, in plain Python 3.8+; laid out in the order of lmc-format.md.
 
 Usage: lmc_decode.py [--base BASE]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
        lmc_decode.py [--base BASE]... --list FILE.lmc   check everything, print files and tensors as JSON
@@ -141,8 +141,8 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False):
             snapshot.entries.append((offset, header + body, file, None))
             deliver(file, b"")
         else:
-            block_sizes = read_run(source, body, snapshot, deliver)
-            snapshot.entries.append((offset, header + body, None, block_sizes))
+            blocks = read_run(source, body, snapshot, deliver)
+            snapshot.entries.append((offset, header + body, None, blocks))
             snapshot.runs += 1
     require(snapshot.files, "no FILE section")
     finish_file(snapshot)
@@ -162,7 +162,7 @@ KNOWN_INCOMPATIBLE = 0
 def read_file_header(source, snapshot):
     require(source.read_up_to(8) == MAGIC, "no LMC file", "NOT_LMC")
     version = source.read(2)
-    require(version == b"\0\3", "format %d.%d; this decoder knows 0.3" % tuple(version), "VERSION")
+    require(version == b"\0\4", "format %d.%d; this decoder knows 0.4" % tuple(version), "VERSION")
     header = MAGIC + version + source.read(HEADER_SIZE - 10)
     size, flags, incompatible, _compatible, base, depth, reserved, crc = struct.unpack("<HIQQ32sIQI", header[10:])
     require(crc == crc32c(header[:76]), "file header", "CHECKSUM")
@@ -332,15 +332,15 @@ def read_run(source, body, snapshot, deliver):
     if prediction == OWN:
         file.own_starts.append(file.done)
         file.own_ends.append(file.done + run_size)
-    block_sizes, number = [], 0
+    blocks, number = b"", 0
     for start in range(0, run_size, block_size):
         size = min(block_size, run_size - start)
-        encoded_size, data = read_block(source, snapshot.runs, number, size, prediction, predicted)
-        block_sizes.append(encoded_size)
+        entry, data = read_block(source, snapshot.runs, number, size, prediction, predicted)
+        blocks += entry
         add_to_file(file, data, snapshot.keep)
         deliver(file, data)
         number += 1
-    return block_sizes
+    return blocks
 
 
 def find_prediction(snapshot, prediction, base, offset, size):
@@ -429,7 +429,7 @@ MAX_JOINT = 2
 
 
 def read_block(source, run, number, size, run_prediction, predicted):
-    """One block that must decode to size bytes: returns its encoded size and the bytes."""
+    """One block that must decode to size bytes: returns what the index must say of it, and the bytes."""
     header = source.read(BLOCK_HEADER_SIZE)
     sync, coding, prediction, grouping, n, payload_size, content_crc, base_crc, header_crc = struct.unpack("<BBBBIIIII", header)
     require(sync == SYNC, "no block where one should start")
@@ -470,7 +470,7 @@ def read_block(source, run, number, size, run_prediction, predicted):
         data = join_planes(planes, n, residual, base if prediction else None)
         payload.finish()
     require(crc32c(data) == content_crc, "content of a block", "CHECKSUM")
-    return BLOCK_HEADER_SIZE + payload_size, data
+    return struct.pack("<II", BLOCK_HEADER_SIZE + payload_size, header_crc), data
 
 
 def integers(data, width):
@@ -947,7 +947,7 @@ def check_index(body, snapshot):
     n_files, n_runs, identity, n_metadata, reserved = body.fields("II32sII")
     require(reserved == 0, "reserved field of the index", "UNSUPPORTED")
     require(n_files == len(snapshot.files) and n_runs == snapshot.runs, "index: N_Files or N_Runs")
-    for offset, copy, file, block_sizes in snapshot.entries:
+    for offset, copy, file, blocks in snapshot.entries:
         require(body.fields("Q")[0] == offset, "index: Offset of a section")
         require(body.take(len(copy)) == copy, "index: Copy of a section")
         if file:
@@ -956,7 +956,7 @@ def check_index(body, snapshot):
             require(size == file.size and crc == file.crc, "index: File_Size or File_CRC")
             require(body.take(32 * (len(file.tensors) or 1)) == identify_file(file), "index: identity of a tensor or file")
         else:
-            require(body.take(4 * len(block_sizes)) == struct.pack("<%dI" % len(block_sizes), *block_sizes), "index: block sizes")
+            require(body.take(len(blocks)) == blocks, "index: size or Header_CRC of a block")
     snapshot.identity = identify_snapshot(snapshot)
     require(identity == snapshot.identity, "index: identity of the snapshot")
     for _ in range(n_metadata):

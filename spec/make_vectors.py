@@ -538,7 +538,7 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
     b = Builder(patch)
     sources = [item for item in items if isinstance(item, Src)]
     sequential = not any(isinstance(item, Run) and item.prediction == 2 for item in items)
-    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 3), ("Header_Size", 2, 80),
+    header = b.pack("header", ("Magic", bytes.fromhex("8C4C4D430D0A1A0A")), ("Format_Major", 1, 0), ("Format_Minor", 1, 4), ("Header_Size", 2, 80),
                     ("Flags", 4, int(sequential)), ("Incompatible", 8, 0), ("Compatible", 8, 0),
                     ("Base_Identity", base.identity if base else bytes(32)), ("Chain_Depth", 4, base.depth + 1 if base else 0), ("Reserved", 8, 0))
     b.add(b.with_crc("header", "Header_CRC", header))
@@ -566,12 +566,12 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
                 body += b.pack("segment%d.%d" % (len(runs), i), ("File", 4, number), ("Base", 4, item), ("Offset", 8, start), ("Size", 8, length),
                                ("Base_Offset", 8, base_start))
             copy = b.section(owner, b"RUN ", len(runs), body)
-            sizes = []
+            blocks = []
             for i, block in enumerate(run.blocks):
-                sizes.append(add_block(b, "block%d.%d" % (len(runs), i), (len(runs), i), block))
+                blocks.append(add_block(b, "block%d.%d" % (len(runs), i), (len(runs), i), block))
             if files:
                 files[-1].done += size
-            entries.append((offset, copy, sizes))
+            entries.append((offset, copy, blocks))
             runs.append(run)
     index_offset = len(b.out)
     if reorder:
@@ -609,7 +609,7 @@ def add_block(b, owner, position, block):
                   ("Base_CRC", 4, 0 if block.base is None else crc(block.base)))
     head = b.with_crc(owner, "Header_CRC", head, struct.pack("<II", *b.value(owner + ".Position", position)))
     b.add(head + block.payload)
-    return len(join(head)) + len(payload)
+    return len(join(head)) + len(payload), struct.unpack("<I", join(head)[20:24])[0]
 
 
 def contents_of(files):
@@ -637,8 +637,8 @@ def index_body(b, files, runs, entries, metadata):
             for j, (_, identity) in enumerate(items_of([what])):
                 body += b.pack(owner, ("Identity%d" % j, identity))
         else:
-            for j, size in enumerate(what):
-                body += b.pack(owner, ("Size%d" % j, 4, size))
+            for j, (size, header_crc) in enumerate(what):
+                body += b.pack(owner, ("Size%d" % j, 4, size), ("Header_CRC%d" % j, 4, header_crc))
     for i, (key, value) in enumerate(metadata):
         body += b.pack("metadata%d" % i, ("Key_Size", 4, len(key)), ("Value_Size", 4, len(value)), ("Key", key), ("Value", value))
     return body + b.pack("index", ("Extra", b"")) if "index.Extra" in b.patch else body
@@ -653,7 +653,7 @@ def one(*blocks, **options):
 
 class Vectors:
     def __init__(self):
-        self.outputs, self.manifest, self.builders = {}, {"format": "0.3", "valid": [], "invalid": []}, {}
+        self.outputs, self.manifest, self.builders = {}, {"format": "0.4", "valid": [], "invalid": []}, {}
 
     def valid(self, name, section, what, b, bases=None):
         """bases: paths of what the decoder is given, if not just the one."""
@@ -1673,8 +1673,8 @@ def invalid_vectors(v):
     v.invalid("no_lmc_file", "4", "Magic: a file of another kind", "NOT_LMC",
         b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
     bad("version_major", "4", "Format_Major 1", "VERSION", {"header.Format_Major": 1})
-    bad("version_minor_newer", "4", "Format_Minor 4", "VERSION", {"header.Format_Minor": 4})
-    bad("version_minor_older", "4", "Format_Minor 2", "VERSION", {"header.Format_Minor": 2})
+    bad("version_minor_newer", "4", "Format_Minor 5", "VERSION", {"header.Format_Minor": 5})
+    bad("version_minor_older", "4", "Format_Minor 3", "VERSION", {"header.Format_Minor": 3})
     bad("version_before_crc", "4", "order of the checks: a version whose header has another CRC", "VERSION",
         {"header.Format_Minor": 200, "header.Header_CRC": 0})
     bad("header_crc", "4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
@@ -1958,6 +1958,11 @@ def invalid_vectors(v):
     bad("entry_identity_tensor", "10", "identity of a tensor", "CORRUPT", {"entry0.Identity1": flip_byte(0)})
     bad("entry_identity_file", "10", "identity of a file without tensors", "CORRUPT", {"entry3.Identity0": flip_byte(9)})
     bad("entry_block_size", "10", "size of a block", "CORRUPT", {"entry1.Size0": plus(1)})
+    bad("entry_block_crc", "10", "Header_CRC of a block", "CORRUPT", {"entry1.Header_CRC0": flip})
+    mine, other = (one(stored(data)) for data in (b"mine", b"that"))
+    at = mine.out.index(b"mine") - 24
+    v.invalid("entry_block_of_another_file", "10", "a block of another file, of the same size and number, in place of the right one", "CORRUPT",
+              bytes(mine.out[:at]) + bytes(other.out[at:at + 28]) + bytes(mine.out[at + 28:]))
     bad("metadata_order", "10", "keys that do not ascend", "CORRUPT", {"metadata0.Key": b"zormat"})
     bad("metadata_same_key", "10", "the same key twice", "CORRUPT", {"metadata0.Key": b"title", "metadata0.Key_Size": 5})
     bad("metadata_no_key", "10", "Key_Size 0", "CORRUPT", {"metadata0.Key": b"", "metadata0.Key_Size": 0})

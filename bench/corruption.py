@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+"""What a codec makes of damaged files: real tensors, packed, damaged in random ways, decoded.
+
+  corruption.py [--trials N] [--peer-trials N] [--seed N] [--only NAME] [DIRECTORY]     markdown to stdout; exit 1 if LMC let any damage through
+
+DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. LMC gets the files as the command packs them (build/lmc): alone, as
+a directory, against a base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn alike:
+
+  bits        1 to 8 bits flipped, anywhere
+  truncated   cut off anywhere
+  spliced     a piece of 1 byte to 64 KiB overwritten with, replaced by, or followed by a piece of this or of another packed file
+  swapped     two pieces exchanged; of an LMC file, half of the time, two blocks (of any sizes)
+  moved       (LMC only) a block of another packed file in place of one
+  wrong base  (deltas only) another snapshot, or bytes that differ from those whose identity the base claims: 1 to 8 bits flipped
+
+and what comes of it is counted: harmless (all bytes right), detected (an error), silent (success, other bytes), crashed, hung (20 s without an
+answer). Detected late, which only a stream can be: wrong bytes were handed out before the error, so who keeps what a stream gave must wait for its
+end, as the command does. A codec runs in a process of its own, so that a crash is one trial. LMC is called through build/liblmc.so."""
+import argparse, ctypes, multiprocessing, os, random, shutil, subprocess, sys, tempfile
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+OUTCOMES = ("harmless", "detected", "detected, late", "silent", "crashed", "hung")
+
+
+# -- damage --
+
+def flip_bits(rng, data):
+    for at in rng.sample(range(len(data) * 8), min(rng.randint(1, 8), len(data) * 8)):
+        data[at >> 3] ^= 1 << (at & 7)
+    return data
+
+
+def truncate(rng, data):
+    return data[:rng.randrange(len(data))]
+
+
+def splice(rng, data, others):
+    n = min(1 << rng.randint(0, 16), len(data))
+    source = rng.choice(others) if others and rng.random() < 0.5 else data
+    start = rng.randrange(max(1, len(source) - n))
+    piece, at = bytes(source[start:start + n]), rng.randrange(len(data))
+    kept = (at + n, at, at + rng.randint(0, 2 * n))[rng.randrange(3)]  # overwritten, inserted, another number of bytes replaced
+    return data[:at] + piece + data[kept:]
+
+
+def swap(rng, data, blocks):
+    if blocks and len(blocks) > 1 and rng.random() < 0.5:
+        (a, a_end), (b, b_end) = sorted(rng.sample(blocks, 2))
+    else:
+        n = min(1 << rng.randint(0, 18), len(data) // 2)
+        a = rng.randrange(len(data) - 2 * n + 1)
+        b = rng.randrange(a + n, len(data) - n + 1)
+        a_end, b_end = a + n, b + n
+    return data[:a] + data[b:b_end] + data[a_end:b] + data[a:a_end] + data[b_end:]
+
+
+def move(rng, data, blocks, others):
+    """A whole block of another file, where one of the same number stands if there is one."""
+    other, other_blocks = rng.choice(others)
+    i = rng.randrange(min(len(blocks), len(other_blocks))) if rng.random() < 0.5 else rng.randrange(len(blocks))
+    j = i if i < len(other_blocks) and rng.random() < 0.7 else rng.randrange(len(other_blocks))
+    (a, a_end), (b, b_end) = blocks[i], other_blocks[j]
+    return data[:a] + other[b:b_end] + data[a_end:]
+
+
+# -- LMC --
+
+WRITE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+GET_FILE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+READ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Source(ctypes.Structure):
+    _fields_ = [("read_at", ctypes.c_void_p), ("user", ctypes.c_void_p), ("size", ctypes.c_uint64)]
+
+
+class Stream(ctypes.Structure):
+    _fields_ = [("read", ctypes.c_void_p), ("user", ctypes.c_void_p)]
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("cap", ctypes.c_size_t), ("position", ctypes.c_size_t),
+                ("alloc_user", ctypes.c_void_p)]
+
+
+class Base(ctypes.Structure):
+    _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p), ("chain_depth", ctypes.c_uint32)]
+
+
+class Limits(ctypes.Structure):
+    _fields_ = [("max_index_size", ctypes.c_uint64), ("max_total_size", ctypes.c_uint64)]
+
+
+class RestoreOptions(ctypes.Structure):
+    _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("user", ctypes.c_void_p),
+                ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
+                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64)]
+
+
+class ReaderOptions(ctypes.Structure):
+    _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
+                ("lender", ctypes.c_void_p)]
+
+
+class BlockInfo(ctypes.Structure):
+    _fields_ = [("n", ctypes.c_uint32), ("width", ctypes.c_uint), ("size", ctypes.c_size_t), ("encoded_size", ctypes.c_size_t),
+                ("crc", ctypes.c_uint32), ("stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
+
+
+class Position(ctypes.Structure):
+    _fields_ = [("run", ctypes.c_uint32), ("block", ctypes.c_uint32)]
+
+
+def load_library():
+    c = ctypes.CDLL(os.path.join(ROOT, "build", "liblmc.so"))
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    for name, result, arguments in (
+            ("lmc_make_memory_source", Source, [pointer]), ("lmc_make_memory_stream", Stream, [pointer]), ("lmc_make_reader_base", Base, [pointer]),
+            ("lmc_restore_snapshot", ctypes.c_int, [pointer] * 3), ("lmc_open_reader", ctypes.c_int, [pointer] * 3),
+            ("lmc_free_reader", None, [pointer]), ("lmc_count_files", size, [pointer]),
+            ("lmc_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
+            ("lmc_read_block_info", ctypes.c_int, [pointer, size, Position, pointer])):
+        getattr(c, name).restype = result
+        getattr(c, name).argtypes = arguments
+    return c
+
+
+class Packed:
+    """An LMC file and what it restores to: the bytes of its files, one after another."""
+
+    def __init__(self, name, path, base=None, other_base=None):
+        with open(path, "rb") as file:
+            self.data = file.read()
+        self.name, self.base, self.other_base, self.files = name, base, other_base, None
+
+    def find_blocks(self, c):
+        """Where its blocks are: the header of each tells by its CRC whether it stands there."""
+        self.blocks, at, run, block = [], 0, -1, 0
+        view = ctypes.create_string_buffer(self.data, len(self.data))
+        info = BlockInfo()
+        while True:
+            at = self.data.find(b"\xb1", at)
+            if at < 0:
+                return
+            for position in ((run, block), (run + 1, 0)):
+                if position[0] >= 0 and c.lmc_read_block_info(ctypes.addressof(view) + at, len(self.data) - at, Position(*position), ctypes.byref(info)) == 0:
+                    run, block = position[0], position[1] + 1
+                    self.blocks.append((at, at + info.encoded_size))
+                    at += info.encoded_size - 1
+                    break
+            at += 1
+
+
+class LMC:
+    """Restored as a stream, everything checked; or by the reader, which checks what it reads."""
+
+    def __init__(self, all_packed, by_reader):
+        self.c, self.all, self.by_reader = load_library(), all_packed, by_reader
+        for packed in self.all:
+            packed.find_blocks(self.c)
+        self.open = {}  # readers of bases, and what they read from
+        for packed in self.all:
+            status, packed.files, _ = self.restore(packed, bytearray(packed.data), None)
+            assert status == 0, "%s: status %d before any damage" % (packed.name, status)
+
+    def reader_of(self, data):
+        memory = Memory(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value, len(data), len(data), 0, None)
+        source, reader = self.c.lmc_make_memory_source(ctypes.byref(memory)), ctypes.c_void_p()
+        assert self.c.lmc_open_reader(ctypes.byref(reader), ctypes.byref(source), None) == 0
+        return reader, (memory, source, data)
+
+    def base_of(self, data):
+        if id(data) not in self.open:
+            reader, keep = self.reader_of(data)
+            self.open[id(data)] = self.c.lmc_make_reader_base(reader), keep
+        return self.open[id(data)][0]
+
+    def liar(self, rng, data):
+        """A base that claims its identity, and has flipped bits in what it reads: in every read, so that all that is used is damaged."""
+        true = self.base_of(data)
+
+        def read(user, number, offset, dst, size):
+            status = true.read(user, number, offset, dst, size)
+            if status == 0:
+                for _ in range(rng.randint(1, 8)):
+                    bit = rng.randrange(size * 8)
+                    ctypes.c_uint8.from_address(dst + (bit >> 3)).value ^= 1 << (bit & 7)
+            return status
+        base = Base(true.n_files, true.get_file, READ(read), true.user, true.chain_depth)
+        return base
+
+    def restore(self, packed, data, base):
+        """Status, bytes, and whether wrong ones came along."""
+        got, wrong = bytearray(), False
+
+        def write(user, source, size):
+            nonlocal wrong
+            at = len(got)
+            got.extend(ctypes.string_at(source, size))
+            if packed.files is not None and got[at:] != packed.files[at:at + size]:
+                wrong = True
+            return 0
+
+        def read_back(user, number, offset, dst, size):  # of snapshots of one file
+            if number or offset + size > len(got):
+                return 14
+            ctypes.memmove(dst, bytes(got[offset:offset + size]), size)
+            return 0
+        buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
+        memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
+        stream = self.c.lmc_make_memory_stream(ctypes.byref(memory))
+        options = RestoreOptions()
+        options.write, options.read_back = WRITE(write), READ(read_back)
+        if base is None and packed.base is not None:
+            base = self.base_of(packed.base)
+        if base is not None:
+            options.base = ctypes.pointer(base)
+        status = self.c.lmc_restore_snapshot(ctypes.byref(stream), ctypes.byref(options), None)
+        return status, bytes(got), wrong
+
+    def read(self, packed, data, base):
+        """Status and bytes of the reader; None where there are other files than there were."""
+        buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
+        memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
+        source, reader, options = self.c.lmc_make_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions()
+        if base is None and packed.base is not None:
+            base = self.base_of(packed.base)
+        if base is not None:
+            options.base = ctypes.pointer(base)
+        status = self.c.lmc_open_reader(ctypes.byref(reader), ctypes.byref(source), ctypes.byref(options))
+        if status:
+            return status, None
+        got = ctypes.create_string_buffer(len(packed.files))
+        if self.c.lmc_count_files(reader) == 1:
+            status = self.c.lmc_read_file(reader, 0, 0, got, len(packed.files))
+        else:
+            status = 1
+        self.c.lmc_free_reader(reader)
+        return status, got.raw
+
+    def kinds(self, number):
+        packed = self.all[number]
+        return ["bits", "truncated", "spliced", "swapped", "moved"] + (["wrong base"] if packed.base is not None else [])
+
+    def trial(self, number, kind, seed):
+        packed, rng, base = self.all[number], random.Random(seed), None
+        data = bytearray(packed.data)
+        others = [p for p in self.all if p is not packed]
+        if kind == "bits": data = flip_bits(rng, data)
+        elif kind == "truncated": data = truncate(rng, data)
+        elif kind == "spliced": data = splice(rng, data, [p.data for p in others])
+        elif kind == "swapped": data = swap(rng, data, packed.blocks)
+        elif kind == "moved": data = move(rng, data, packed.blocks, [(p.data, p.blocks) for p in others if p.blocks])
+        elif rng.random() < 0.5: base = self.base_of(packed.other_base)
+        else: base = self.liar(rng, packed.base)
+        data = bytearray(data)
+        if self.by_reader:
+            status, got = self.read(packed, data, base)
+            return "detected" if status else "harmless" if got == packed.files else "silent"
+        status, got, wrong = self.restore(packed, data, base)
+        if status: return "detected, late" if wrong else "detected"
+        # it checks everything, so it is to succeed only with the very file (a base that is not read is none)
+        return "harmless" if got == packed.files and data == packed.data else "silent"
+
+
+# -- others: pack(array), unpack(bytes) in a class each, with the dtype and size known from elsewhere --
+
+class Zstd:
+    def __init__(self, checksum):
+        import zstandard
+        self.c = zstandard.ZstdCompressor(level=3, write_checksum=checksum)
+        self.d = zstandard.ZstdDecompressor()
+
+    def pack(self, array, dtype): return self.c.compress(array.tobytes())
+
+    def unpack(self, packed, dtype, size): return self.d.decompress(packed, max_output_size=size)
+
+
+class Peer:
+    def __init__(self, make, data):
+        """data: list of (name, dtype, array)"""
+        self.codec, self.data = make(), data
+        self.packed = [bytes(self.codec.pack(array.copy(), dtype)) for _, dtype, array in data]
+
+    def kinds(self, number): return ["bits", "truncated", "spliced", "swapped"]
+
+    def trial(self, number, kind, seed):
+        _, dtype, array = self.data[number]
+        rng, data = random.Random(seed), bytearray(self.packed[number])
+        if kind == "bits": data = flip_bits(rng, data)
+        elif kind == "truncated": data = truncate(rng, data)
+        elif kind == "spliced": data = splice(rng, data, [p for p in self.packed if p is not self.packed[number]])
+        else: data = swap(rng, data, None)
+        size = array.nbytes
+        try:
+            got = self.codec.unpack(bytes(data), dtype, size)
+            got = got if isinstance(got, np.ndarray) else np.frombuffer(got, np.uint8)
+            same = np.array_equal(np.ascontiguousarray(got).view(np.uint8).ravel(), array.view(np.uint8))
+        except Exception:
+            return "detected"
+        return "harmless" if same else "silent"
+
+
+# -- trials, in a process of their own --
+
+def serve(make, connection):
+    os.nice(5)
+    sys.stderr = open(os.devnull, "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    subject = make()
+    connection.send([subject.kinds(i) for i in range(len(getattr(subject, "all", getattr(subject, "data", ()))))])
+    while True:
+        request = connection.recv()
+        if request is None: return
+        connection.send(subject.trial(*request))
+
+
+class Worker:
+    RESTART = 300  # trials: some libraries keep what they allocate
+
+    def __init__(self, make):
+        self.make, self.process = make, None
+        self.start()
+
+    def start(self):
+        self.stop()
+        self.connection, child = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=serve, args=(self.make, child), daemon=True)
+        self.process.start()
+        child.close()
+        self.kinds, self.done = self.connection.recv(), 0
+
+    def stop(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+
+    def trial(self, *request):
+        if self.done >= self.RESTART: self.start()
+        self.done += 1
+        self.connection.send(request)
+        if not self.connection.poll(20):
+            self.start()
+            return "hung"
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.start()
+            return "crashed"
+
+
+def run(name, make, trials, seed, restart):
+    worker = Worker(make)
+    worker.RESTART = restart
+    counts, examples = {}, []
+    for i in range(trials):
+        number = i % len(worker.kinds)
+        kinds = worker.kinds[number]
+        kind = kinds[i // len(worker.kinds) % len(kinds)]
+        outcome = worker.trial(number, kind, seed + i)
+        counts.setdefault(kind, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
+        if outcome in ("silent", "crashed", "hung") and len(examples) < 3: examples.append("%s: file %d, %s, seed %d" % (outcome, number, kind, seed + i))
+    worker.stop()
+    for kind, count in counts.items():
+        print("| %s | %s | %d | %s |" % (name, kind, sum(count.values()), " | ".join(str(count[o]) for o in OUTCOMES)))
+    total = {o: sum(count[o] for count in counts.values()) for o in OUTCOMES}
+    print("| **%s** | all | %d | %s |" % (name, sum(total.values()), " | ".join(str(total[o]) for o in OUTCOMES)), flush=True)
+    for example in examples: print("%s: %s" % (name, example), file=sys.stderr)
+    return total
+
+
+def pack_files(directory, scratch):
+    """The packed files, and the arrays for the others."""
+    def pack(name, source, *options):
+        path = os.path.join(scratch, name)
+        subprocess.run([os.path.join(ROOT, "build", "lmc"), "-q", "-k", "-f", *options, "-o", path, source], check=True)
+        return path
+
+    def file(*parts): return os.path.join(directory, *parts)
+
+    def content(path):
+        with open(path, "rb") as stream: return stream.read()
+    series = lambda step, name: file("series", "step-" + step, name)
+    weights, other, far = (series(step, "model.bf16.safetensors") for step in ("001001", "001000", "002000"))
+    master, moment = series("001001", "master.f32.safetensors"), series("001001", "exp_avg_sq.f32.safetensors")
+    vision = file("models", "human_movenet-lightning.f16.safetensors"), file("models", "faceapi_ssd_mobilenetv1_model.u8.safetensors")
+    base, wrong = content(pack("base.lmc", other)), content(pack("wrong.lmc", far))
+    late = series("001950", "model.bf16.safetensors"), series("001951", "model.bf16.safetensors")
+    late_base = content(pack("late-base.lmc", late[0]))
+    packed = [
+        ("BF16 weights", pack("bf16.lmc", weights), None, None),
+        ("F32 weights, level max", pack("f32.lmc", master, "--max"), None, None),
+        ("F32 moments", pack("moments.lmc", moment), None, None),
+        ("F32 moments, 8 bits", pack("quantised.lmc", moment, "--quant", "*=bits:8"), None, None),
+        ("F16 network", pack("f16.lmc", vision[0]), None, None),
+        ("U8 network", pack("u8.lmc", vision[1]), None, None),
+        ("BF16 delta, 57 % changed", pack("delta.lmc", weights, "--base", os.path.join(scratch, "base.lmc")), base, wrong),
+        ("BF16 delta, 1.5 % changed", pack("late.lmc", late[1], "--base", os.path.join(scratch, "late-base.lmc")), late_base, wrong),
+    ]
+    import peers
+    arrays = []
+    for path in (weights, master, moment, vision[0]):
+        dtype = peers.dtype_of(path)
+        data = peers.read_tensors(path, peers.WIDTH[dtype])[:4 << 20]
+        arrays.append((os.path.basename(path), dtype, np.ascontiguousarray(data).view(peers.UNSIGNED[peers.WIDTH[dtype]])))
+    return [Packed(*p) for p in packed], arrays
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=100000)
+    parser.add_argument("--peer-trials", type=int, default=10000)
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--only", default="")
+    parser.add_argument("directory", nargs="?", default=os.path.join(ROOT, "..", "shared", "data"))
+    args = parser.parse_args()
+    import peers
+    multiprocessing.set_start_method("fork")
+    scratch = tempfile.mkdtemp(prefix="corruption-")
+    try:
+        packed, arrays = pack_files(args.directory, scratch)
+    finally:
+        shutil.rmtree(scratch)
+    print("| codec | damage | trials | %s |\n|---|---|---|%s" % (" | ".join(OUTCOMES), "---|" * len(OUTCOMES)), flush=True)
+    failed = False
+    subjects = [("LMC, restored", lambda: LMC(packed, False), args.trials, 10 ** 9), ("LMC, read", lambda: LMC(packed, True), args.trials // 4, 10 ** 9)]
+    for name, make, restart in (("zstd -3, library's default (no checksum)", lambda: Zstd(False), 10 ** 9), ("zstd -3, with checksum", lambda: Zstd(True), 10 ** 9),
+                                ("ZipNN", lambda: peers.Zipnn(1), 100), ("OpenZL, huffman (checksums by default)", lambda: peers.OpenZL("Huffman"), 2000)):
+        subjects.append((name, lambda make=make: Peer(make, arrays), args.peer_trials, restart))
+    for name, make, trials, restart in subjects:
+        if args.only and args.only not in name: continue
+        try:
+            total = run(name, make, trials, args.seed, restart)
+        except (EOFError, ImportError):
+            print("%s: not installed, or does not start" % name, file=sys.stderr)
+            failed |= name.startswith("LMC")
+            continue
+        failed |= name.startswith("LMC") and (total["silent"] + total["crashed"] + total["hung"] > 0 or not total["detected"])
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
