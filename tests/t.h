@@ -1,5 +1,6 @@
 /* t.h - what every test program shares: checks and counters, and buffers that end at a page no one may touch.
- * It brings in the implementation of lmc.h, with an allocator that counts, fails on request and knows its sizes. */
+ * The implementation of lmc.h is in t_lmc.c, which is compiled once and linked to all of them: with an allocator that counts, fails on
+ * request and knows its sizes. */
 #ifndef T_H
 #define T_H
 
@@ -27,52 +28,17 @@ typedef struct t_heap {
     size_t bytes, peak;
 } t_heap;
 
-static void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size)
-{
-    t_heap *heap = (t_heap *)user;
-    uint8_t *block = ptr ? (uint8_t *)ptr - 16 : NULL; /* 16 bytes before each block hold its size */
-    if (heap == NULL) {
-        if (new_size != 0) return realloc(ptr, new_size);
-        free(ptr);
-        return NULL;
-    }
-    if (block != NULL) {
-        size_t size;
-        memcpy(&size, block, sizeof size);
-        heap->wrong_size += size != old_size;
-        old_size = size;
-    } else {
-        heap->wrong_size += old_size != 0;
-        old_size = 0;
-    }
-    if (new_size == 0) {
-        heap->live -= ptr != NULL;
-        heap->bytes -= old_size;
-        free(block);
-        return NULL;
-    }
-    if (heap->calls++ == heap->fail_at || new_size > SIZE_MAX - 16) return NULL;
-    block = (uint8_t *)realloc(block, new_size + 16);
-    if (block == NULL) return NULL;
-    memcpy(block, &new_size, sizeof new_size);
-    heap->live += ptr == NULL;
-    heap->bytes += new_size - old_size;
-    if (heap->bytes > heap->peak) heap->peak = heap->bytes;
-    return block + 16;
-}
-
-#define LMC_REALLOC(user, ptr, old_size, new_size) t_realloc(user, ptr, old_size, new_size)
-#define LMC_IMPLEMENTATION
-#include "../lmc.h"
+/* What the library calls for memory (t_lmc.c). */
+void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
 #include "t_data.h"
 
 /* -- checks -- */
 
-static long t_passed, t_failed;
-static char t_about[240]; /* what is being tried: printed with a failure */
-static int t_quick;       /* LMC_TEST_QUICK: fewer cases, for emulators */
-static int t_long;        /* --long: more */
+extern long t_passed, t_failed;
+extern char t_about[240]; /* what is being tried: printed with a failure */
+extern int t_quick;       /* LMC_TEST_QUICK: fewer cases, for emulators */
+extern int t_long;        /* --long: more */
 
 static inline void t_note(const char *format, ...)
 {
@@ -126,6 +92,38 @@ static inline int t_end(void)
     printf("%ld passed, %ld failed\n", t_passed, t_failed);
     return t_failed != 0 || t_passed == 0;
 }
+
+/* -- little-endian numbers -- */
+
+static inline uint32_t t_load16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+static inline uint32_t t_load32(const uint8_t *p) { return t_load16(p) | t_load16(p + 2) << 16; }
+
+static inline void t_store16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static inline void t_store32(uint8_t *p, uint32_t v)
+{
+    t_store16(p, v);
+    t_store16(p + 2, v >> 16);
+}
+
+/* -- what is private to lmc.h -- */
+
+/* The tests of the kernels of every tier, and of what a quantiser is fitted with (private_kernels.h, private_quantise.h). */
+void t_test_kernels(void);
+void t_test_quantising_kernels(void);
+void t_test_cells(void);
+
+uint16_t t_to_bf16(uint32_t v);
+uint16_t t_to_f16(uint32_t v);
+/* The bits of a point of a quantiser's logarithmic grid in that group; 0 if it has a table or another grid. */
+uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point);
+/* The first element of run i of those that an encoder looks at in a block of n; there are T_SAMPLE_RUNS of T_SAMPLE_RUN elements. */
+size_t t_sample_place(uint32_t i, size_t n);
+enum { T_SAMPLE_RUN = 64, T_SAMPLE_RUNS = 128 };
 
 /* -- guarded buffers: the pages on both sides fault (not on WASI, which has no pages) -- */
 

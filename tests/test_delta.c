@@ -207,10 +207,10 @@ static void test_luck(void)
                 t_note("luck: %s, %lu elements, %lu%s", lmc_dtype_name(dtypes[d]), (unsigned long)n, (unsigned long)how, g_level ? ", max" : "");
                 t_fill(src, size, how & 1 ? T_CONSTANT : T_GAUSS, dtypes[d], n);
                 t_fill(base, size, how & 2 ? T_RANDOM : T_GAUSS, dtypes[d], n + 1);
-                for (i = 0; i < LMC__SAMPLE_RUNS; i++) { /* the runs are equal and random */
-                    const size_t at = lmc__sample_place(i, n) * width;
-                    t_fill(src + at, LMC__SAMPLE_RUN * width, T_RANDOM, dtypes[d], i);
-                    memcpy(base + at, src + at, LMC__SAMPLE_RUN * width);
+                for (i = 0; i < T_SAMPLE_RUNS; i++) { /* the runs are equal and random */
+                    const size_t at = t_sample_place(i, n) * width;
+                    t_fill(src + at, T_SAMPLE_RUN * width, T_RANDOM, dtypes[d], i);
+                    memcpy(base + at, src + at, T_SAMPLE_RUN * width);
                 }
                 round_trip(src, base, size, dtypes[d], origin);
             }
@@ -646,8 +646,8 @@ static void try_conversion(uint32_t v)
 {
     const unsigned bf16 = slow_round(v, g_bf16, 7), f16 = slow_round(v, g_f16, 10);
     uint8_t in[4], out[2];
-    if (lmc__to_bf16(v) != bf16 || lmc__to_f16(v) != f16) {
-        t_note("F32 %08lx: to BF16 %04x, should be %04x; to F16 %04x, should be %04x", (unsigned long)v, lmc__to_bf16(v), bf16, lmc__to_f16(v), f16);
+    if (t_to_bf16(v) != bf16 || t_to_f16(v) != f16) {
+        t_note("F32 %08lx: to BF16 %04x, should be %04x; to F16 %04x, should be %04x", (unsigned long)v, t_to_bf16(v), bf16, t_to_f16(v), f16);
         CHECK(0);
     }
     put(in, v, 4);
@@ -685,9 +685,9 @@ static void test_conversions(void)
         if (r >> 63) v = (v & 0x807FFFFF) | (uint32_t)(100 + (r >> 32) % 46) << 23; /* where F16 has its numbers */
         try_conversion(v);
     }
-    CHECK(lmc__to_f16(0x477FEFFF) == 0x7BFF && lmc__to_f16(0x477FF000) == 0x7C00 && lmc__to_f16(0x33000000) == 0 && lmc__to_f16(0x33000001) == 1);
-    CHECK(lmc__to_bf16(0x7F7F7FFF) == 0x7F7F && lmc__to_bf16(0x7F7F8000) == 0x7F80 && lmc__to_bf16(0x7F800001) == 0x7FC0);
-    CHECK(lmc__to_f16(0xFF800001) == 0xFE00 && lmc__to_f16(0x7FFFFFFF) == 0x7FFF);
+    CHECK(t_to_f16(0x477FEFFF) == 0x7BFF && t_to_f16(0x477FF000) == 0x7C00 && t_to_f16(0x33000000) == 0 && t_to_f16(0x33000001) == 1);
+    CHECK(t_to_bf16(0x7F7F7FFF) == 0x7F7F && t_to_bf16(0x7F7F8000) == 0x7F80 && t_to_bf16(0x7F800001) == 0x7FC0);
+    CHECK(t_to_f16(0xFF800001) == 0xFE00 && t_to_f16(0x7FFFFFFF) == 0x7FFF);
 }
 
 /* ==== snapshots ==== */

@@ -1,0 +1,552 @@
+/* private_kernels.h - every kernel of every tier of this machine: the scalar one against its definition in plain C, the others against the scalar
+ * one; at all small counts, with exact buffers between guard pages where a kernel promises exactness.
+ * Included by t_lmc.c, which sees what is private to lmc.h. */
+#include "t.h"
+
+#define MAX_N 700u
+
+static t_guard guard_a, guard_b, guard_c, guard_d, guard_e;
+
+static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
+{
+    size_t i;
+    for (i = 0; i < size; i++) p[i] = (uint8_t)t_below(seed, limit);
+}
+
+static void test_crc(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t sizes[] = {8183, 8184, 8185, 8191, 8192, 8193, 16368, 16384, 16392, 40000, 131072};
+    size_t i, size;
+    CHECK(k->crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
+    for (i = 0; i < 900 + sizeof sizes / sizeof *sizes; i++) {
+        uint32_t start = (uint32_t)t_random(seed), crc = ~start;
+        uint8_t *p;
+        size_t j;
+        int bit;
+        size = i < 900 ? i : sizes[i - 900];
+        p = t_tail(&guard_a, size);
+        fill(p, size, seed, 256);
+        for (j = 0; j < size; j++) {
+            crc ^= p[j];
+            for (bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82F63B78u : 0);
+        }
+        t_note("%s, %lu bytes", lmc_tier_name(k->tier), (unsigned long)size);
+        CHECK(k->crc32c(start, p, size) == ~crc);
+    }
+}
+
+static void test_split(const lmc__kernels *k, uint64_t *seed)
+{
+    static uint8_t rows[8][MAX_N + 8];
+    unsigned width, p;
+    int rotate;
+    size_t n, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (rotate = 0; rotate < 2; rotate++)
+            for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+                uint8_t *src = t_tail(&guard_a, n * width), *dst = t_tail(&guard_b, n * width);
+                uint32_t counts[8][256], expected[8][256];
+                lmc__planes planes;
+                lmc__const_planes back;
+                lmc__ahead ahead;
+                int ok = 1;
+                fill(src, n * width, seed, 256);
+                memset(counts, 0, sizeof counts);
+                memset(expected, 0, sizeof expected);
+                for (p = 0; p < 8; p++) {
+                    memset(rows[p], 0xEE, sizeof rows[p]);
+                    planes.row[p] = rows[p] + MAX_N - n; /* exactly n bytes */
+                    back.row[p] = planes.row[p];
+                }
+                k->split(&planes, src, n, width, rotate);
+                for (i = 0; i < n; i++) {
+                    uint64_t v = 0;
+                    for (p = 0; p < width; p++) v |= (uint64_t)src[i * width + p] << 8 * p;
+                    if (rotate) v = v << 1 | v >> (8 * width - 1);
+                    for (p = 0; p < width; p++) {
+                        ok &= planes.row[p][i] == (uint8_t)(v >> 8 * p);
+                        expected[p][v >> 8 * p & 255]++;
+                    }
+                }
+                for (p = 0; p < width; p++) ok &= rows[p][MAX_N] == 0xEE && (n == MAX_N || rows[p][MAX_N - n - 1] == 0xEE);
+                t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate, (unsigned long)n);
+                CHECK(ok);
+                ahead.data = n & 1 ? src : NULL;
+                ahead.size = n & 1 ? n : 0;
+                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) == lmc__crc32c_scalar(0, src, n * width));
+                CHECK(memcmp(dst, src, n * width) == 0);
+                for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
+                CHECK(memcmp(counts, expected, sizeof counts) == 0);
+            }
+}
+
+/* A split whose plane `plane` goes to a root, and back, against the separate kernels of the scalar tier. */
+static void test_roots(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t counts[] = {1, 7, 8, 63, 64, 65, 127, 128, 200, 1024, 4095, 4096, 4097, 9000};
+    static uint8_t rows[8][9000 + LMC__PAD], expected[8][9000 + LMC__PAD], mask[2][9000 / 8 + 1], lists[2][2][9000 + LMC__PAD], joined[8 * 9000 + 128];
+    unsigned width, plane, p, side;
+    int rotate;
+    size_t c, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (rotate = 0; rotate < 2; rotate++)
+            for (c = 0; c < sizeof counts / sizeof *counts; c++)
+                for (plane = 0; plane < width; plane++)
+                    for (side = 0; side < 4; side++) {
+                        const size_t n = counts[c];
+                        uint8_t *src = t_tail(&guard_a, n * width), table[256], back[256], *dst;
+                        lmc__planes planes;
+                        lmc__const_planes joins;
+                        lmc__parted parted;
+                        lmc__merged merged;
+                        lmc__ahead ahead = {NULL, 0};
+                        size_t n_right, shift = (size_t)t_below(seed, 64);
+                        fill(src, n * width, seed, 256);
+                        for (i = 0; i < 256; i++) table[i] = (uint8_t)i;
+                        for (i = 255; i > 0; i--) {
+                            const size_t j = (size_t)t_below(seed, (unsigned)i + 1);
+                            const uint8_t t = table[i];
+                            table[i] = table[j];
+                            table[j] = t;
+                        }
+                        for (i = 0; i < 256; i++) back[table[i]] = (uint8_t)i;
+                        /* what it means */
+                        for (p = 0; p < width; p++) planes.row[p] = expected[p];
+                        lmc__split_scalar(&planes, src, n, width, rotate);
+                        memset(mask, 0, sizeof mask);
+                        parted.split = 1 + (unsigned)t_below(seed, 255);
+                        lmc__map_scalar(rows[0], expected[plane], n, table);
+                        n_right = lmc__partition_scalar(mask[0], lists[0][0], lists[0][1], rows[0], n, parted.split);
+                        /* the kernel; the left list in the plane's row, as the codec has it */
+                        for (p = 0; p < width; p++) planes.row[p] = p == plane ? lists[1][0] : t_tail(&guard_b, 8 * 9100) + 9100 * p;
+                        if (plane != 0) planes.row[0] = t_tail(&guard_c, n); /* exactly n bytes */
+                        parted.plane = plane;
+                        parted.table = table;
+                        parted.mask = mask[1];
+                        parted.left = side & 1 ? lists[1][0] : NULL;
+                        parted.right = side & 2 ? lists[1][1] : NULL;
+                        t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u", lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane, side);
+                        CHECK(k->split_root(&planes, &parted, src, n, width, rotate) == lmc__crc32c_scalar(0, src, n * width));
+                        CHECK(parted.n_right == n_right && memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
+                        CHECK(!parted.left || memcmp(lists[0][0], lists[1][0], n - n_right) == 0);
+                        CHECK(!parted.right || memcmp(lists[0][1], lists[1][1], n_right) == 0);
+                        for (p = 0; p < width; p++) CHECK(p == plane || memcmp(planes.row[p], expected[p], n) == 0);
+                        /* and back: lists, or a constant for one side or both */
+                        lmc__map_scalar(lists[0][0], lists[0][0], n - n_right, back);
+                        lmc__map_scalar(lists[0][1], lists[0][1], n_right, back);
+                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : planes.row[p];
+                        merged.plane = plane;
+                        merged.row = rows[1];
+                        merged.mask = mask[0];
+                        merged.left.list = side & 1 ? lists[0][0] : NULL;
+                        merged.right.list = side & 2 ? lists[0][1] : NULL;
+                        merged.left.value = 17;
+                        merged.right.value = 34;
+                        lmc__merge_scalar(expected[plane], mask[0], n, merged.left, merged.right);
+                        for (p = 0; p < width; p++) planes.row[p] = expected[p];
+                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : expected[p];
+                        memset(joined, 0xEE, sizeof joined);
+                        dst = joined + 64 + shift;
+                        if (t_below(seed, 2)) {
+                            ahead.data = src;
+                            ahead.size = n * width;
+                        }
+                        {
+                            const uint32_t crc = k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
+                            uint8_t *again = t_tail(&guard_b, n * width);
+                            lmc__const_planes plain;
+                            for (p = 0; p < width; p++) plain.row[p] = expected[p];
+                            lmc__join_scalar(again, &plain, n, width, rotate);
+                            LMC__FENCE_STREAMS();
+                            CHECK(memcmp(dst, again, n * width) == 0 && crc == lmc__crc32c_scalar(0, again, n * width));
+                            CHECK(dst[-1] == 0xEE && dst[n * width] == 0xEE);
+                        }
+                    }
+}
+
+/* Lists: LMC__PAD bytes of slack, then the guard. */
+static void test_trees(const lmc__kernels *k, uint64_t *seed)
+{
+    uint8_t *const left = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const right = left + MAX_N + LMC__PAD;
+    uint8_t mask[MAX_N / 8 + 2], symbols[256], plain[MAX_N];
+    size_t n, i;
+    for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+        uint8_t *list = t_tail(&guard_a, n + LMC__PAD), *out = t_tail(&guard_c, n + LMC__PAD);
+        const unsigned split = 1 + (unsigned)t_below(seed, 255);
+        const unsigned limit = n % 3 == 0 ? 256 : n % 3 == 1 ? split + 1 : split; /* both sides, few right, none right */
+        unsigned depth, side;
+        fill(list, n + LMC__PAD, seed, 256);
+        fill(list, n, seed, limit);
+        memcpy(plain, list, n);
+        t_note("%s, n %lu, split %u, limit %u", lmc_tier_name(k->tier), (unsigned long)n, split, limit);
+
+        for (side = 0; side < 4; side++) { /* which lists are wanted; with both, the left one in place */
+            const int want_left = (side & 1) != 0, want_right = side >> 1 != 0;
+            uint8_t *const in_place = side == 3 ? list : left;
+            size_t n_left = 0, n_right = 0, found;
+            int ok = 1;
+            memset(mask, 0xEE, sizeof mask);
+            found = k->partition(mask, want_left ? in_place : NULL, want_right ? right : NULL, list, n, split);
+            for (i = 0; i < n; i++) {
+                const int bit = plain[i] >= split;
+                ok &= (mask[i / 8] >> (i % 8) & 1) == bit;
+                if (bit) {
+                    ok &= !want_right || right[n_right] == plain[i];
+                    n_right++;
+                } else {
+                    ok &= !want_left || in_place[n_left] == plain[i];
+                    n_left++;
+                }
+            }
+            ok &= found == n_right && mask[(n + 7) / 8] == 0xEE && (n % 8 == 0 || mask[n / 8] >> n % 8 == 0);
+            CHECK(ok);
+            CHECK(k->count_ones(mask, (n + 7) / 8) == n_right);
+            if (side == 3) { /* back, from lists and from constants */
+                lmc__side a, b;
+                unsigned constant;
+                for (constant = 0; constant < 4; constant++) {
+                    a.list = constant & 1 ? NULL : list;
+                    b.list = constant & 2 ? NULL : right;
+                    a.value = 3;
+                    b.value = 250;
+                    k->merge(out, mask, n, a, b);
+                    for (ok = 1, i = 0; i < n; i++) ok &= out[i] == (plain[i] >= split ? (b.list ? plain[i] : 250) : a.list ? plain[i] : 3);
+                    CHECK(ok);
+                }
+                memcpy(list, plain, n);
+            }
+        }
+
+        fill(symbols, sizeof symbols, seed, 256);
+        k->map(out, list, n, symbols);
+        for (side = 1, i = 0; i < n; i++) side &= out[i] == symbols[plain[i]];
+        CHECK(side);
+        memcpy(out, list, n);
+        k->map(out, out, n, symbols); /* in place */
+        for (side = 1, i = 0; i < n; i++) side &= out[i] == symbols[plain[i]];
+        CHECK(side);
+
+        for (depth = 1; depth <= 6; depth++) {
+            const size_t row = (n + 7) / 8;
+            const unsigned first = (unsigned)t_below(seed, 257 - (1u << depth));
+            uint8_t *const exact = t_tail(&guard_b, depth * row), *const exact_symbols = t_tail(&guard_c, (size_t)1 << depth);
+            int ok = 1;
+            unsigned d;
+            for (i = 0; i < n; i++) list[i] = plain[i] = (uint8_t)(first + t_below(seed, (size_t)1 << depth));
+            k->flatten(exact, list, n, first, depth);
+            for (i = 0; i < 8 * row; i++)
+                for (d = 0; d < depth; d++)
+                    ok &= (exact[d * row + i / 8] >> i % 8 & 1) == (i < n ? (plain[i] - first) >> (depth - 1 - d) & 1u : 0u);
+            CHECK(ok);
+            fill(exact_symbols, (size_t)1 << depth, seed, 256);
+            k->unflatten(list, exact, n, exact_symbols, depth);
+            for (ok = 1, i = 0; i < n; i++) ok &= list[i] == exact_symbols[plain[i] - first];
+            CHECK(ok);
+        }
+    }
+}
+
+/* Symbols that are still to be merged, and such as are there, joined with what was packed. */
+static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t *high, const uint8_t *low, const uint8_t *symbols,
+                            const uint8_t *packed, size_t n, const lmc__joint *joint)
+{
+    static uint8_t rows[6][MAX_N + LMC__PAD], list[MAX_N + LMC__PAD], left[MAX_N + LMC__PAD], right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
+    static uint8_t strips[2][MAX_N + LMC__PAD];
+    static uint8_t dst[8 * MAX_N], expected[8 * MAX_N];
+    const lmc__ahead ahead = {n & 1 ? packed : NULL, n & 1 ? joint->packed_size : 0};
+    uint8_t mask[MAX_N / 8 + 16];
+    lmc__joint with = *joint;
+    lmc__merged root;
+    unsigned width, p;
+    int merges;
+    for (width = 2; width <= 8; width *= 2)
+        for (merges = 0; merges < 2; merges++) {
+            lmc__const_planes plain, rest;
+            uint32_t crc;
+            for (p = 0; p + 2 < width; p++) {
+                fill(rows[p], n, seed, 256);
+                plain.row[p] = rest.row[p] = rows[p];
+            }
+            plain.row[width - 2] = low;
+            plain.row[width - 1] = high;
+            lmc__join_scalar(expected, &plain, n, width, 1);
+            memcpy(list, symbols, n);
+            k->partition(mask, left, right, list, n, 128);
+            root.plane = width - 1;
+            root.row = row;
+            root.mask = mask;
+            root.left.list = left;
+            root.right.list = right;
+            root.left.value = root.right.value = 0;
+            rest.row[width - 2] = row;
+            rest.row[width - 1] = merges ? row : symbols;
+            with.packed = packed;
+            with.high = strips[0];
+            with.low = strips[1];
+            memset(dst, 0, n * width);
+            crc = k->join_root(dst, &rest, merges ? &root : NULL, &with, n, width, 1, ahead);
+            LMC__FENCE_STREAMS();
+            CHECK(memcmp(dst, expected, n * width) == 0 && crc == lmc__crc32c_scalar(0, expected, n * width));
+        }
+}
+
+/* All counts; random windows of wide symbols; unfolded in pieces of any size. */
+static void test_joint(const lmc__kernels *k, uint64_t *seed)
+{
+    unsigned extra;
+    size_t n, i;
+    for (extra = 1; extra <= 2; extra++)
+        for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
+            uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high + MAX_N + LMC__PAD;
+            uint8_t *const high_back = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const low_back = high_back + MAX_N + LMC__PAD;
+            uint8_t *const symbols = t_tail(&guard_c, 2 * MAX_N + LMC__PAD);
+            const unsigned offset = (unsigned)t_below(seed, 256u << extra), rows = 8 / extra;
+            const size_t row = (n + rows - 1) / rows;
+            uint8_t expected[MAX_N + 8], *exact;
+            lmc__joint joint;
+            int ok = 1;
+            lmc__set_joint(&joint, extra, offset, n);
+            CHECK(joint.packed_size == row * (rows - 1));
+            exact = t_tail(&guard_c, joint.packed_size);
+            memset(expected, 0, sizeof expected);
+            memset(exact, 0, joint.packed_size);
+            for (i = 0; i < n; i++) {
+                const unsigned wide = offset + (unsigned)t_below(seed, 256), rest = (unsigned)t_below(seed, 256u >> extra);
+                unsigned b;
+                high[i] = (uint8_t)(wide >> extra);
+                low[i] = (uint8_t)(wide << (8 - extra) | rest);
+                if (i < joint.packed_size) expected[i] |= (uint8_t)rest;
+                else
+                    for (b = 0; b + 1 < rows; b++)
+                        expected[b * row + i - joint.packed_size] |= (uint8_t)(rest >> b * extra << (8 - extra));
+            }
+            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset, (unsigned long)n);
+            k->fold(symbols, exact, high, low, n, &joint);
+            CHECK(memcmp(exact, expected, joint.packed_size) == 0);
+            for (i = 0; i < n; i++) ok &= symbols[i] == (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
+            CHECK(ok);
+            memset(high_back, 0xEE, n);
+            memset(low_back, 0xEE, n);
+            for (i = 0; i < n;) {
+                const size_t m = 1 + t_below(seed, n - i);
+                k->unfold(high_back + i, low_back + i, symbols + i, exact, i, m, &joint);
+                i += m;
+            }
+            CHECK(memcmp(high_back, high, n) == 0 && memcmp(low_back, low, n) == 0);
+            test_joint_join(k, seed, high, low, symbols, exact, n, &joint);
+        }
+}
+
+static void test_constant(const lmc__kernels *k, uint64_t *seed)
+{
+    size_t n;
+    for (n = 1; n < MAX_N; n++) {
+        uint8_t *p = t_tail(&guard_a, n);
+        memset(p, (int)t_below(seed, 256), n);
+        t_note("%s, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
+        CHECK(k->is_constant(p, n));
+        if (n < 2) continue;
+        p[t_below(seed, n)] ^= 0x10;
+        CHECK(!k->is_constant(p, n));
+    }
+}
+
+/* -- residuals in classes: spec 7.2 and 7.3 in plain C -- */
+
+#define MAX_GROUPED 9000u
+
+static uint64_t get_element(const uint8_t *p, size_t i, unsigned width)
+{
+    uint64_t v = 0;
+    unsigned j;
+    for (j = 0; j < width; j++) v |= (uint64_t)p[i * width + j] << 8 * j;
+    return v;
+}
+
+static void put_element(uint8_t *p, size_t i, unsigned width, uint64_t v)
+{
+    unsigned j;
+    for (j = 0; j < width; j++) p[i * width + j] = (uint8_t)(v >> 8 * j);
+}
+
+static uint64_t residual_of(uint64_t element, uint64_t b, unsigned width, int subtract)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit, s = b & s_bit, x = element ^ s;
+    const uint64_t o = x < s_bit ? x : x ^ (s_bit - 1), d = (o - (b & (s_bit - 1))) & all;
+    return subtract ? (d << 1 & all) ^ (d >= s_bit ? all : 0) : element ^ b;
+}
+
+static uint64_t element_of(uint64_t r, uint64_t b, unsigned width, int subtract)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), t = ((b & (s_bit - 1)) + d) & all;
+    return subtract ? (b & s_bit) ^ (t < s_bit ? t : t ^ (s_bit - 1)) : r ^ b;
+}
+
+static unsigned key_of(uint64_t b, unsigned width)
+{
+    return (unsigned)(width == 1 ? b << 1 | b >> 7 : b >> (8 * width - 9)) & 255;
+}
+
+/* Any bits, those of numbers near one, and zeros, infinities, NaNs and their neighbours. */
+static uint64_t some_element(uint64_t *seed, unsigned width, unsigned kind)
+{
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit;
+    const uint64_t infinity = width == 1 ? 0x78 : width == 2 ? 0x7F80 : width == 4 ? 0x7F800000 : UINT64_C(0x7FF) << 52;
+    const uint64_t v = t_random(seed);
+    switch (kind == 0 ? v >> 60 : kind) {
+    case 1: return (s_bit / 2 - (v >> 8 & 0x3FF) + (v & 1 ? s_bit : 0)) & all; /* 2.0 and below, both signs */
+    case 2: return (infinity + (v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
+    case 3: return ((v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
+    default: return v >> 4 & all;
+    }
+}
+
+static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned width, const uint8_t *base, size_t n)
+{
+    const unsigned kind = (unsigned)t_below(seed, 4);
+    uint8_t is_threshold[256] = {0};
+    unsigned c, key;
+    memset(grouping, 0, sizeof *grouping);
+    grouping->n_classes = 1 + (unsigned)t_below(seed, LMC__MAX_CLASSES);
+    grouping->n_natural = t_below(seed, 2) ? 0 : (unsigned)t_below(seed, width);
+    for (c = 1; c < grouping->n_classes;) {
+        switch (kind) {
+        case 0: key = c; break; /* from 1 on */
+        case 1: key = 256 - c; break; /* up to 255 */
+        case 2: key = key_of(get_element(base, t_below(seed, n), width), width); break; /* among those that occur */
+        default: key = 1 + (unsigned)t_below(seed, 255);
+        }
+        if (key == 0 || is_threshold[key]) key = 1 + (unsigned)t_below(seed, 255);
+        c += !is_threshold[key];
+        is_threshold[key] = 1;
+    }
+    for (c = 0, key = 1; key < 256; key++)
+        if (is_threshold[key]) grouping->threshold[c++] = (uint8_t)key;
+}
+
+static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract, size_t n)
+{
+    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], natural[8][MAX_GROUPED], class_of[MAX_GROUPED];
+    const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64); /* bytes between the end of the elements and the guard */
+    uint8_t *const src = t_tail(&guard_a, n * width + shift), *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *rows, *dst;
+    const unsigned kind = (unsigned)t_below(seed, 4), near = (unsigned)t_below(seed, 3);
+    size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, total = 0, i;
+    lmc__grouping grouping;
+    lmc__classes classes;
+    lmc__class_sides sides;
+    unsigned c, p, first;
+    uint32_t crc;
+    int in_place, ok = 1;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = some_element(seed, width, kind);
+        put_element(base, i, width, b);
+        put_element(src, i, width, near == 0 ? some_element(seed, width, 0) : near == 1 ? b : b + t_below(seed, 5) - 2);
+    }
+    set_some_grouping(&grouping, seed, width, base, n);
+    first = grouping.n_natural;
+    t_note("%s, width %u, subtract %d, n %lu, %u classes, %u natural, kind %u, near %u, shift %lu", lmc_tier_name(k->tier), width, subtract,
+           (unsigned long)n, grouping.n_classes, first, kind, near, (unsigned long)shift);
+    for (i = 0; i < n; i++) { /* what it means */
+        const uint64_t b = get_element(base, i, width), r = residual_of(get_element(src, i, width), b, width, subtract);
+        for (c = 0; c + 1 < grouping.n_classes && key_of(b, width) >= grouping.threshold[c]; c++) {}
+        class_of[i] = (uint8_t)c;
+        for (p = 0; p < width; p++) *(p < first ? &natural[p][i] : &expected[c][p][next[c]]) = (uint8_t)(r >> 8 * p);
+        next[c]++;
+    }
+
+    memset(counts, 0xEE, sizeof counts);
+    CHECK(k->count_classes(counts, base, n, width, &grouping) == lmc__crc32c_scalar(0, base, n * width));
+    CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
+
+    /* lists with one byte more than their slack, and planes of exactly n bytes with one between them */
+    for (c = 0; c < grouping.n_classes; c++) total += (width - first) * (next[c] + LMC__PAD + 1);
+    lists = t_tail(&guard_c, total);
+    rows = t_tail(&guard_d, first * (n + 1));
+    memset(lists, 0xEE, total);
+    memset(rows, 0xEE, first * (n + 1));
+    for (p = 0; p < first; p++) classes.row[0][p] = rows + 1 + p * (n + 1);
+    for (total = 0, c = 0; c < grouping.n_classes; c++)
+        for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1) classes.row[c][p] = lists + 1 + total;
+    CHECK(k->group(&classes, src, base, n, width, subtract, &grouping) == lmc__crc32c_scalar(0, src, n * width));
+    for (p = 0; p < first; p++) ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = first; p < width; p++) ok &= memcmp(classes.row[c][p], expected[c][p], next[c]) == 0 && classes.row[c][p][-1] == 0xEE;
+    CHECK(ok);
+
+    /* and back, with constants in place of some lists; what is behind the lists must not matter */
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = 0; p < width; p++) {
+            lmc__side *const side = &sides.side[c][p];
+            const int constant = p >= first && (next[c] == 0 || t_below(seed, 3) == 0);
+            if (p < first && c > 0) continue;
+            side->list = constant ? NULL : classes.row[c][p];
+            side->value = (uint8_t)(constant && t_below(seed, 2) ? t_random(seed) : 0);
+            if (p >= first) fill(classes.row[c][p] + next[c], LMC__PAD, seed, 256);
+        }
+    memset(next, 0, sizeof next);
+    for (i = 0; i < n; i++) { /* what it means, to src */
+        uint64_t r = 0;
+        c = class_of[i];
+        for (p = 0; p < width; p++) {
+            const lmc__side side = sides.side[p < first ? 0 : c][p];
+            r |= (uint64_t)(p < first ? natural[p][i] : side.list ? expected[c][p][next[c]] : side.value) << 8 * p;
+        }
+        next[c]++;
+        put_element(src, i, width, element_of(r, get_element(base, i, width), width, subtract));
+    }
+    for (in_place = 0; in_place < 2; in_place++) {
+        lmc__ahead ahead;
+        ahead.data = t_below(seed, 2) ? src : NULL;
+        ahead.size = ahead.data ? n * width : 0;
+        dst = in_place ? base : t_tail(&guard_e, n * width + shift);
+        if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
+        crc = k->ungroup(dst, base, &sides, n, width, subtract, &grouping, ahead);
+        LMC__FENCE_STREAMS();
+        CHECK(memcmp(dst, src, n * width) == 0);
+        CHECK(crc == lmc__crc32c_scalar(0, src, n * width));
+        CHECK(in_place || (dst[-1] == 0xEE && (shift == 0 || dst[n * width] == 0xEE)));
+    }
+}
+
+static void test_group(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t counts[] = {191, 192, 193, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 9000};
+    const size_t n_counts = sizeof counts / sizeof *counts;
+    unsigned width, repeat;
+    int subtract;
+    size_t n, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (subtract = 0; subtract < 2; subtract++) {
+            for (n = 1; n <= 131; n += t_quick ? 7 : 1)
+                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, n);
+            for (i = 0; i < n_counts; i += t_quick ? 5 : 1)
+                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, counts[i]);
+        }
+}
+
+void t_test_kernels(void)
+{
+    uint64_t seed = 20;
+    int tier;
+    guard_a = t_new_guard(140000);
+    guard_b = t_new_guard(8 * 9100);
+    guard_c = t_new_guard(8 * (MAX_GROUPED + LMC__MAX_CLASSES * (LMC__PAD + 1)));
+    guard_d = t_new_guard(8 * (MAX_GROUPED + 1));
+    guard_e = t_new_guard(8 * MAX_GROUPED + 128);
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+        const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
+        if (k == NULL) {
+            printf("tier %s: not on this machine\n", lmc_tier_name((enum lmc_tier)tier));
+            continue;
+        }
+        CHECK((int)k->tier == tier);
+        test_crc(k, &seed);
+        test_split(k, &seed);
+        test_roots(k, &seed);
+        test_trees(k, &seed);
+        test_constant(k, &seed);
+        test_joint(k, &seed);
+        test_group(k, &seed);
+    }
+}

@@ -1,0 +1,457 @@
+/* private_quantise.h - the kernels of quantisers against the spec's definitions, k-means against brute force.
+ * Included by t_lmc.c, which sees what is private to lmc.h. */
+#include "t_float.h"
+
+#include <float.h>
+
+static t_guard g_src, g_second, g_dst, g_enc, g_ws;
+
+/* -- kernels -- */
+
+static uint32_t slow_scale(uint32_t p, const lmc__grid *grid)
+{
+    int64_t v = p & 0x7FFFFFFF;
+    if (v < (int64_t)grid->floor) v = grid->floor;
+    v = v / 2 + grid->bias;
+    if (v < 0x00800000) v = 0x00800000;
+    if (v > 0x77000000) v = 0x77000000;
+    return (uint32_t)v & 0xFFFF0000u;
+}
+
+/* An element as the spec has it (7.6). */
+static uint32_t slow_restore(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
+{
+    int64_t t = (int64_t)symbol - 1, v;
+    uint32_t sign = 0;
+    if (symbol == 0) return 0;
+    if (!grid->is_log) return bits_of((double)(grid->min + t) * float_of(scale));
+    if (grid->is_signed) {
+        sign = (uint32_t)(t & 1) << 31;
+        t /= 2;
+    }
+    v = (int64_t)scale + (grid->min + t) * (int64_t)grid->step;
+    return (uint32_t)(v < 0x00800000 ? 0x00800000 : v > 0x7F7F0000 ? 0x7F7F0000 : v) | sign;
+}
+
+static lmc__grid random_grid(uint64_t *seed, int is_log)
+{
+    static const uint32_t steps[] = {1, 2, 3, 7, 1u << 10, 1677, 16777, 1u << 13, 1u << 15, 1u << 16, 167772, 5033164, (1u << 24) - 1, 1u << 24};
+    lmc__grid grid;
+    uint32_t most;
+    memset(&grid, 0, sizeof grid);
+    grid.is_log = is_log;
+    if (is_log) {
+        grid.is_signed = (int)t_below(seed, 2);
+        grid.step = t_below(seed, 3) ? steps[t_below(seed, COUNT(steps))] : 1 + (uint32_t)t_below(seed, 1u << 24);
+    } else {
+        grid.bias = (int32_t)t_below(seed, (1u << 31) + 1u) - (1 << 30);
+        if (t_below(seed, 8) == 0) grid.bias = t_below(seed, 2) ? 1 << 30 : -(1 << 30);
+        grid.floor = t_below(seed, 3) ? (uint32_t)t_below(seed, 0x7F800001) : t_below(seed, 2) ? 0x7F800000 : 0;
+    }
+    most = grid.is_signed ? 32767 : 65534;
+    if (is_log && most > 0x7FFFFFFFu / grid.step) most = 0x7FFFFFFFu / grid.step;
+    grid.n_points = t_below(seed, 2) ? most : 1 + (uint32_t)t_below(seed, most);
+    switch (t_below(seed, 4)) {
+    case 0: grid.min = 0; break;
+    case 1: grid.min = -(int32_t)t_below(seed, is_log ? grid.n_points : 65536); break;
+    default: grid.min = -(int32_t)(grid.n_points / 2);
+    }
+    return grid;
+}
+
+/* Bits that say much about a scale and a grid: points and borders between them, a few steps beside; or anything. */
+static uint32_t telling_bits(uint64_t *seed, uint32_t scale, const lmc__grid *grid)
+{
+    static const uint32_t special[] = {0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F7F0000, 0x7F7F0001, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0x3F800000};
+    const uint32_t sign = (uint32_t)t_below(seed, 2) << 31, beside = (uint32_t)t_below(seed, 5) - 2;
+    const int64_t q = grid->min + (int64_t)t_below(seed, grid->n_points + 2) - 1;
+    switch (t_below(seed, 6)) {
+    case 0: return special[t_below(seed, COUNT(special))] | sign;
+    case 1: return (uint32_t)t_random(seed);
+    case 2: case 3: /* a point */
+        if (!grid->is_log) return bits_of((double)q * float_of(scale)) + beside;
+        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step) & 0x7FFFFFFF) + beside + sign;
+    default: /* a border */
+        if (!grid->is_log) return bits_of(((double)q + 0.5) * float_of(scale)) + beside;
+        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step + (int64_t)(grid->step / 2)) & 0x7FFFFFFF) + beside + sign;
+    }
+}
+
+static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_log)
+{
+    const lmc__grid grid = random_grid(seed, is_log);
+    const uint32_t largest = is_log ? 0x7F7F : 0x7700, upper = t_below(seed, 8) ? 0x80 + (uint32_t)t_below(seed, largest - 0x7F) : t_below(seed, 2) ? largest : 0x80;
+    const uint32_t scale = (is_log || t_below(seed, 4) ? upper : 0x3F80) << 16;
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80];
+    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_second, 4 * n);
+    size_t i, exceptions = 0;
+    int ok = 1;
+    t_note("%s, %s%s grid of %u from %d, step %u, scale %x, n %lu", lmc_tier_name(k->tier), grid.is_signed ? "signed " : "", is_log ? "log" : "linear",
+           (unsigned)grid.n_points, (int)grid.min, (unsigned)grid.step, (unsigned)scale, (unsigned long)n);
+    /* any symbols, also some that no encoder makes */
+    for (i = 0; i < n; i++) symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+    k->restore_rows(dst, symbols, n, scale, &grid);
+    for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], scale, &grid);
+    CHECK(ok);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = telling_bits(seed, scale, &grid);
+        t_store32(x + 4 * i, v);
+        expected[i] = (uint16_t)(is_log ? lmc__quantize_log(v, scale, &grid) : lmc__quantize_linear(v, scale, &grid));
+        exceptions += expected[i] == LMC__EXCEPTION;
+    }
+    CHECK(k->quantize_rows(symbols, x, n, scale, &grid) == exceptions);
+    CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = t_load32(x + 4 * i), s = symbols[i], sign = v & 0x80000000u;
+        const uint32_t most = grid.n_points << grid.is_signed;
+        uint32_t restored, again;
+        if (v == 0) ok &= s == 0;
+        else if (!is_normal(v) || (is_log && sign && !grid.is_signed)) ok &= s == LMC__EXCEPTION;
+        if (s == LMC__EXCEPTION) continue;
+        ok &= s <= most;
+        restored = slow_restore(s, scale, &grid);
+        again = is_log ? lmc__quantize_log(restored, scale, &grid) : lmc__quantize_linear(restored, scale, &grid);
+        ok &= again == s; /* nothing changes any more */
+        if (is_log && v) { /* half a step at most, where the next point may be no nearer */
+            const uint32_t a = v & 0x7FFFFFFF, b = restored & 0x7FFFFFFF;
+            ok &= restored >> 31 == v >> 31 && b != 0 && (a > b ? a - b : b - a) <= grid.step / 2;
+        } else if (v) {
+            const double off = fabs(float_of(restored) / float_of(scale) - float_of(v) / float_of(scale));
+            ok &= off <= 0.5 * (1 + 1e-6);
+        }
+    }
+    CHECK(ok);
+    /* every symbol that the grid has comes back */
+    for (i = 0; i < n; i++) symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
+    k->restore_rows(dst, symbols, n, scale, &grid);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = t_load32(dst + 4 * i) & 0x7FFFFFFF, s = symbols[i];
+        const uint32_t again = is_log ? lmc__quantize_log(t_load32(dst + 4 * i), scale, &grid) : lmc__quantize_linear(t_load32(dst + 4 * i), scale, &grid);
+        if (is_log && (v == 0x00800000 || v == 0x7F7F0000)) continue; /* perhaps clamped */
+        if (!is_log && grid.min + (int64_t)s - 1 == 0) ok &= v == 0;
+        else ok &= again == s;
+    }
+    CHECK(ok);
+}
+
+static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
+{
+    const lmc__grid grid = random_grid(seed, 0);
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80], given[80];
+    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_enc, 4 * n), *const second = t_tail(&g_second, 4 * n);
+    size_t i, exceptions = 0;
+    int ok = 1;
+    t_note("%s, updates, %u from %d, bias %d, floor %x, n %lu", lmc_tier_name(k->tier), (unsigned)grid.n_points, (int)grid.min, (int)grid.bias, (unsigned)grid.floor,
+           (unsigned long)n);
+    for (i = 0; i < n; i++) {
+        const uint32_t p = t_below(seed, 4) ? (uint32_t)t_random(seed) : telling_bits(seed, 0x3F800000, &grid);
+        t_store32(second + 4 * i, p);
+        symbols[i] = given[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+        t_store32(x + 4 * i, telling_bits(seed, slow_scale(p, &grid), &grid));
+    }
+    k->restore_updates(dst, symbols, second, n, &grid);
+    for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], slow_scale(t_load32(second + 4 * i), &grid), &grid);
+    CHECK(ok);
+    for (i = 0; i < n; i++) {
+        expected[i] = (uint16_t)lmc__quantize_linear(t_load32(x + 4 * i), slow_scale(t_load32(second + 4 * i), &grid), &grid);
+        exceptions += expected[i] == LMC__EXCEPTION;
+    }
+    CHECK(k->quantize_updates(symbols, x, second, n, &grid) == exceptions);
+    CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
+    /* in place, as a delta is applied */
+    if (n) memcpy(symbols, given, 2 * n);
+    k->restore_updates(second, symbols, second, n, &grid);
+    CHECK(n == 0 || memcmp(second, dst, 4 * n) == 0);
+}
+
+static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
+{
+    uint8_t *const src = t_tail(&g_src, 4 * n), *const codes = t_tail(&g_second, n);
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n), table[256];
+    uint8_t *high, *low;
+    uint32_t sum = 0, count = 0, got = 99;
+    unsigned low_bits;
+    size_t i;
+    int ok = 1;
+    t_note("%s, sums and tables, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
+    for (i = 0; i < n; i++) {
+        uint32_t v = (uint32_t)t_random(seed);
+        if (t_below(seed, 4) == 0) v = (v & 0x807FFFFF) | (t_below(seed, 2) ? 0x7F800000 : 0);
+        if (t_below(seed, 8) == 0) v = 0x7F7FFFFF | v;
+        t_store32(src + 4 * i, v);
+        if (is_normal(v)) {
+            sum += (v & 0x7FFFFFFF) / 16384;
+            count++;
+        }
+    }
+    CHECK(k->sum_magnitudes(src, n, &got) == sum);
+    CHECK(got == count);
+    for (i = 0; i < 256; i++) table[i] = (uint16_t)t_random(seed);
+    for (i = 0; i < n; i++) codes[i] = (uint8_t)t_random(seed);
+    k->look_up(symbols, codes, n, table);
+    for (i = 0; i < n; i++) ok &= symbols[i] == table[codes[i]];
+    CHECK(ok);
+    low_bits = (unsigned)t_below(seed, 9);
+    low = low_bits ? t_tail(&g_src, n) : NULL;
+    for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));
+    k->join_symbols(symbols, codes, low, n, low_bits);
+    for (i = 0; i < n; i++) ok &= symbols[i] == (uint16_t)((unsigned)codes[i] << low_bits | (low ? low[i] : 0u));
+    CHECK(ok);
+    high = t_tail(&g_enc, n);
+    k->cut_symbols(high, low ? (low = t_tail(&g_ws, n)) : NULL, symbols, n, low_bits);
+    CHECK(n == 0 || memcmp(high, codes, n) == 0);
+    CHECK(n == 0 || low == NULL || memcmp(low, t_tail(&g_src, n), n) == 0);
+}
+
+/* Division in integers against the machine's, where a float is no more than that. */
+static void test_division(uint64_t *seed)
+{
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD == 0 && !defined(__FAST_MATH__)
+    const long tries = t_quick ? 100000 : t_long ? 200000000 : 2000000;
+    long i, wrong = 0;
+    t_note("division");
+    for (i = 0; i < tries && wrong == 0; i++) {
+        const uint64_t r = t_random(seed);
+        const uint32_t scale = (0x80 + (uint32_t)(r % (0x7700 - 0x7F))) << 16;
+        uint32_t magnitude, want;
+        float a, b;
+        volatile float quotient;
+        if (i % 4 == 0) magnitude = 0x00800000 + (uint32_t)((r >> 20) % 0x7F000000); /* anything */
+        else if (i % 4 == 1) { /* near a border */
+            magnitude = bits_of(((double)(r >> 20 & 0xFFFF) + 0.5) * float_of(scale)) + (uint32_t)(r >> 40 & 3) - 2;
+        } else { /* within reach: exponents that differ by -2 .. 17 */
+            const int64_t m = (int64_t)(scale & 0x7F800000) + ((int64_t)(r >> 20 & 31) % 20 - 2) * 0x00800000 + (int64_t)(r >> 32 & 0x7FFFFF);
+            magnitude = (uint32_t)m;
+        }
+        if (!is_normal(magnitude) || magnitude >> 31) continue;
+        memcpy(&a, &magnitude, 4);
+        memcpy(&b, &scale, 4);
+        quotient = a / b;
+        want = quotient >= 65536 ? 65536 : (uint32_t)floor((double)quotient + 0.5);
+        if (lmc__divide(magnitude, scale) != want) {
+            wrong++;
+            t_note("division: %x by %x", (unsigned)magnitude, (unsigned)scale);
+        }
+    }
+    CHECK(wrong == 0);
+    /* one scale of each mantissa by all mantissas, at exponents where rounding shows */
+    for (i = 0; i < 128 && wrong == 0; i += t_quick ? 37 : t_long ? 1 : 9) {
+        const uint32_t scale = (0x3F80 + (uint32_t)i) << 16;
+        uint32_t magnitude;
+        for (magnitude = 0x47000000; magnitude < 0x47800000; magnitude += t_long ? 1 : 5) {
+            float a, b;
+            volatile float quotient;
+            memcpy(&a, &magnitude, 4);
+            memcpy(&b, &scale, 4);
+            quotient = a / b;
+            wrong += lmc__divide(magnitude, scale) != (uint32_t)floor((double)quotient + 0.5);
+        }
+    }
+    CHECK(wrong == 0);
+#else
+    (void)seed;
+#endif
+}
+
+void t_test_quantising_kernels(void)
+{
+    uint64_t seed = 61;
+    const lmc__kernels *const k = lmc__get_kernels();
+    size_t n, repeat;
+    g_src = t_new_guard(4 * 80);
+    g_second = t_new_guard(4 * 80);
+    g_dst = t_new_guard(4 * 80);
+    g_enc = t_new_guard(4 * 80);
+    g_ws = t_new_guard(80);
+    for (n = 0; n <= 70; n++)
+        for (repeat = 0; repeat < (t_quick ? 10u : t_long ? 3000u : 100u); repeat++) {
+            test_rows(k, &seed, n, 0);
+            test_rows(k, &seed, n, 1);
+            test_updates(k, &seed, n);
+            if (repeat % 5 == 0) test_other_kernels(k, &seed, n);
+        }
+    test_division(&seed);
+}
+
+/* -- k-means -- */
+
+/* Costs of the best 1 .. k cells, from their definition. best[j]: of j cells. */
+static void slow_cells(const uint32_t *counts, size_t n, unsigned k, uint64_t *best)
+{
+    static uint64_t cost[65][65], least[65][65];
+    size_t a, b;
+    unsigned j;
+    for (a = 0; a < n; a++)
+        for (b = a + 1; b <= n; b++) {
+            uint64_t count = 0, sum = 0, square = 0;
+            size_t i;
+            for (i = a; i < b; i++) {
+                count += counts[i];
+                sum += (uint64_t)counts[i] * (i - a);
+                square += (uint64_t)counts[i] * (i - a) * (i - a);
+            }
+            cost[a][b] = count ? square - sum * sum / count : 0; /* rounded up */
+        }
+    for (b = 0; b <= n; b++) least[0][b] = b ? UINT64_MAX : 0;
+    for (j = 1; j <= k; j++)
+        for (b = 0; b <= n; b++) {
+            least[j][b] = least[j - 1][b];
+            for (a = 0; a < b; a++)
+                if (least[j - 1][a] != UINT64_MAX && least[j - 1][a] + cost[a][b] < least[j][b]) least[j][b] = least[j - 1][a] + cost[a][b];
+        }
+    for (j = 1; j <= k; j++) best[j] = least[j][n];
+}
+
+static uint64_t cost_of(const lmc__clusters *c, const uint16_t *ends, unsigned n)
+{
+    uint64_t cost = 0;
+    unsigned i;
+    for (i = 0; i < n; i++) cost += lmc__cell_cost(c, i ? ends[i - 1] : 0, ends[i]);
+    return cost;
+}
+
+/* What is found costs as much as the best of as many cells (rounding: one for each cell); and there are as many as were asked for, or at least
+ * as many as the largest number below for which there is a range of prices, wider than the search looks. */
+static void test_small_cells(void)
+{
+    static lmc__clusters clusters;
+    uint64_t seed = 5;
+    int repeat;
+    for (repeat = 0; repeat < (t_quick ? 300 : t_long ? 200000 : 3000); repeat++) {
+        const size_t n = 1 + t_below(&seed, 64);
+        const unsigned k = 1 + (unsigned)t_below(&seed, 16), kind = (unsigned)t_below(&seed, 6);
+        uint32_t counts[64];
+        uint64_t best[66], cost;
+        uint16_t ends[256];
+        unsigned found, i, j;
+        size_t b;
+        t_note("k-means %d: kind %u, %lu bins, %u cells", repeat, kind, (unsigned long)n, k);
+        for (b = 0; b < n; b++) {
+            const uint64_t r = t_random(&seed);
+            switch (kind) {
+            case 0: counts[b] = (uint32_t)(r % 100); break;
+            case 1: counts[b] = r % 7 ? 0 : (uint32_t)(r >> 32) % 1000; break;          /* few */
+            case 2: counts[b] = (uint32_t)(r >> 32) >> (r % 19 + 13); break;            /* skewed */
+            case 3: counts[b] = 5; break;                                               /* constant: many ties */
+            case 4: counts[b] = 4000 / (1 + (uint32_t)((b - n / 2) * (b - n / 2))); break;
+            default: counts[b] = b % 8 == 3 ? 50 : 0; break;                            /* a comb */
+            }
+        }
+        lmc__set_clusters(&clusters, counts, n);
+        found = lmc__find_cells(&clusters, k, ends);
+        if (!CHECK(found >= 1 && found <= k && ends[found - 1] == n)) continue;
+        for (i = 1; i < found; i++) CHECK(ends[i] > ends[i - 1]);
+        for (b = 0; b < n; b++) counts[b] = clusters.count[b + 1] - clusters.count[b]; /* scaled down where they are many */
+        slow_cells(counts, n, 65 < n + 1 ? 64 : (unsigned)n, best);
+        cost = cost_of(&clusters, ends, found);
+        CHECK(cost <= best[found <= n ? found : n] + found);
+        for (j = found + 1; j <= k && j <= n; j++) { /* for no price are j cells clearly best */
+            double above = 1e300, below = 0;
+            for (i = 1; i <= n; i++) {
+                const double slope = ((double)best[i] - (double)best[j]) / ((double)j - (double)i);
+                if (i < j && slope < above) above = slope;
+                if (i > j && slope > below) below = slope;
+            }
+            CHECK(above - below <= above / 1024 + 4.0 * k + 4);
+        }
+    }
+}
+
+/* The least sum of squared distances of n bins to the means of k cells, by divide and conquer: cells' begins do not go back. */
+typedef struct exact {
+    const uint32_t *counts;
+    double *count, *sum, *square, *from, *to;
+} exact;
+
+static double exact_cost(const exact *e, size_t a, size_t b)
+{
+    const double count = e->count[b] - e->count[a], sum = e->sum[b] - e->sum[a];
+    return count > 0 ? e->square[b] - e->square[a] - sum * sum / count : 0;
+}
+
+static void exact_range(const exact *e, size_t low, size_t high, size_t first, size_t last)
+{
+    const size_t middle = (low + high) / 2;
+    size_t a, at = first;
+    double best = 1e300;
+    for (a = first; a <= last && a < middle; a++) {
+        const double cost = e->from[a] + exact_cost(e, a, middle);
+        if (cost < best) {
+            best = cost;
+            at = a;
+        }
+    }
+    e->to[middle] = best;
+    if (low < middle) exact_range(e, low, middle - 1, first, at);
+    if (middle < high) exact_range(e, middle + 1, high, at, last);
+}
+
+static double exact_cells(const uint32_t *counts, size_t n, unsigned k)
+{
+    exact e;
+    double *const room = (double *)malloc(5 * (n + 1) * sizeof(double)), result;
+    const double middle = (double)n / 2; /* nearer to the numbers: less is lost */
+    size_t i;
+    if (room == NULL) abort();
+    e.counts = counts;
+    e.count = room;
+    e.sum = room + n + 1;
+    e.square = room + 2 * (n + 1);
+    e.from = room + 3 * (n + 1);
+    e.to = room + 4 * (n + 1);
+    e.count[0] = e.sum[0] = e.square[0] = 0;
+    for (i = 0; i < n; i++) {
+        e.count[i + 1] = e.count[i] + counts[i];
+        e.sum[i + 1] = e.sum[i] + counts[i] * ((double)i - middle);
+        e.square[i + 1] = e.square[i] + counts[i] * ((double)i - middle) * ((double)i - middle);
+    }
+    e.from[0] = 1e300;
+    for (i = 1; i <= n; i++) e.from[i] = exact_cost(&e, 0, i);
+    for (; k > 1; k--) {
+        double *const swap = e.from;
+        exact_range(&e, 1, n, 0, n - 1);
+        e.to[0] = 1e300;
+        for (i = 1; i <= n; i++)
+            if (e.from[i] < e.to[i]) e.to[i] = e.from[i];
+        e.from = e.to;
+        e.to = swap;
+    }
+    result = e.from[n];
+    free(room);
+    return result;
+}
+
+static void test_large_cells(void)
+{
+    static lmc__clusters clusters;
+    static uint32_t counts[LMC__MAX_BINS];
+    static const unsigned ks[] = {7, 15, 16, 63, 255};
+    uint64_t seed = 6;
+    size_t i, kind, b;
+    for (kind = 0; kind < 3; kind++)
+        for (i = 0; i < COUNT(ks); i++) {
+            const size_t n = kind == 1 ? 1000 : LMC__MAX_BINS;
+            const unsigned k = ks[i];
+            uint16_t ends[256];
+            unsigned found;
+            double cost, best;
+            if (t_quick && n > 1000) continue;
+            memset(counts, 0, sizeof counts);
+            for (b = 0; b < 400000; b++) {
+                const double g = gauss(&seed), at = (double)n / 2 + (double)n / 14 * (kind == 2 ? g * fabs(g) * (b % 3 ? 1 : 3) : g);
+                if (at >= 0 && at < (double)n) counts[(size_t)at]++;
+            }
+            t_note("k-means: kind %lu, %u cells", (unsigned long)kind, k);
+            lmc__set_clusters(&clusters, counts, n);
+            found = lmc__find_cells(&clusters, k, ends);
+            best = exact_cells(counts, n, k);
+            cost = (double)cost_of(&clusters, ends, found);
+            CHECK(found <= k && cost >= best * (1 - 1e-9) && cost <= best * 1.001 + k);
+        }
+}
+
+void t_test_cells(void)
+{
+    test_small_cells();
+    test_large_cells();
+}
