@@ -1802,6 +1802,21 @@ def invalid_vectors(v):
     bad_file("order_no_file", "6.1", "no FILE", "CORRUPT", [])
     bad("order_no_index", "6.1", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
     two_files = lambda: [Src(b"a", b"aaaa"), Run([stored(b"aa")]), Src(b"b", b"bbbb"), Run([stored(b"bbbb")])]
+    # each breaks one rule, and nothing else would tell
+    for name, size in (("more", 8), ("less", 6)):
+        bad_file("run_size_%s_than_segments" % name, "5.2", "Run_Size is not the sum of the segments, in a file of unknown size", "CORRUPT", [
+            Src(b"f", b"abcdefgh"[:size], size=UNKNOWN), Run([stored(b"abcdefgh"[:size])], [(0, 0, 7)])], {"run0.Run_Size": size})
+    for name, size in (("more", 12), ("less", 4)):
+        bad_file("file_size_%s_than_runs" % name, "6.2", "File_Size is not what the runs have; the index has it right", "CORRUPT", [
+            Src(b"f", b"abcdefgh", size=size), Run([stored(b"abcdefgh")])])
+    for name, size in (("known", 8), ("unknown", UNKNOWN)):
+        bad_file("segments_swapped_" + name, "6.3", "two segments of a run in each other's place", "CORRUPT", [
+            Src(b"f", b"abcdefgh", size=size), Run([stored(b"abcdefgh")], [(0, 4, 4), (0, 0, 4)])])
+        bad_file("segment_offset_" + name, "6.3", "Offset is not the sum so far", "CORRUPT", [
+            Src(b"f", b"abcdefgh", size=size), Run([stored(b"abcd")]), Run([stored(b"efgh")], [(0, 5, 4)])])
+    two = [stored(bytes(100)), stored(bytes(16384))]
+    bad_file("blocks_swapped_sizes", "7", "the last block is full, another is not; the sum is right", "CORRUPT", [Src(data=bytes(16484)), Run(two)])
+    bad_file("blocks_of_half_size", "7", "two blocks of half a block's size", "CORRUPT", [Src(data=bytes(16384)), Run([stored(bytes(8192))] * 2)])
     bad_file("order_incomplete_file", "6.3", "a file that is not complete when the next starts", "CORRUPT", two_files())
     bad_file("order_incomplete_last", "6.3", "a file that is not complete when the index starts", "CORRUPT",
         [Src(b"a", b"aaaa"), Run([stored(b"aa")])])
