@@ -3,11 +3,18 @@
 
 Usage: check_vectors.py                               the reference decoder, as a module: bytes, fields, identities, statuses
        check_vectors.py 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at spaces, no shell)
+       check_vectors.py --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, identities, statuses
 
 {base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
 with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (BASE_MISSING, BASE_WRONG) as the status says, and leave nothing in the
-directory of {out}. Modes and times are checked of the module only. Exit code 0 if all passed. SPDX-License-Identifier: MIT
+directory of {out}. Modes and times are not checked of a command.
+
+PROGRAM reads a line for each vector from its input: the path of the file and those of the bases, with tabs between. It answers each at once with
+a line of JSON: {"status": "CORRUPT"} (or another name of section 11), or all that it decoded, as answer_of() below has it. Strings of the file
+are in hexadecimal; numbers have up to 64 bits.
+
+Exit code 0 if all passed. SPDX-License-Identifier: MIT
 """
 import hashlib
 import json
@@ -16,6 +23,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 
 import lmc_decode
 
@@ -70,6 +78,50 @@ def compare_module(entry):
     return None
 
 
+def answer_of(entry):
+    """What a program has to say of a valid vector."""
+    return {
+        "status": "OK",
+        "identity": entry["identity"],
+        "base_identity": entry["base_identity"],
+        "metadata": [[raw(m, "key").hex(), raw(m, "value").hex()] for m in entry["metadata"]],
+        "files": [{
+            "path": raw(file, "path").hex(),
+            "kind": file["kind"],                                # "regular" or "directory"
+            "size": file["size"],
+            "sha256": file["sha256"],                            # of its bytes
+            "mode": file["mode"],                                # or null
+            "mtime": file["mtime"],                              # [seconds, nanoseconds] or null
+            "identity": None if file["tensors"] else file["identity"],
+            "tensors": [{
+                "name": raw(t, "name").hex(), "dtype": t["dtype"].encode().hex(), "shape": t["shape"], "offset": t["offset"], "size": t["size"],
+                "loss": t["loss"],                               # Generation, Measure, Error
+                "identity": t["identity"],
+            } for t in file["tensors"]],
+        } for file in entry["files"]],
+    }
+
+
+def compare_answer(entry, program):
+    """What is wrong with the answer of a running program, or None."""
+    paths = [os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")] + bases_of(entry)
+    watch = threading.Timer(TIMEOUT, program.kill)               # its answer is the empty line then
+    watch.start()
+    try:
+        program.stdin.write("\t".join(paths) + "\n")
+        program.stdin.flush()
+        line = program.stdout.readline()
+    except BrokenPipeError:
+        line = ""
+    watch.cancel()
+    if not line:
+        raise SystemExit("FAILED %s/%s: the program has ended, or was ended after %d seconds" % (entry["kind"], entry["name"], TIMEOUT))
+    answer = json.loads(line)
+    if entry["kind"] == "valid" and answer != answer_of(entry) or entry["kind"] == "invalid" and answer["status"] not in entry["status"]:
+        return line.strip()[:500]
+    return None
+
+
 def compare_command(entry, template):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
@@ -116,7 +168,10 @@ def compare_directory(out, files):
 
 
 def main(arguments):
-    if len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):
+    program = None
+    if len(arguments) == 2 and arguments[0] == "--answers":
+        program = subprocess.Popen(shlex.split(arguments[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+    elif len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):
         print(__doc__, file=sys.stderr)
         return 2
     with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
@@ -125,13 +180,21 @@ def main(arguments):
     for kind in ("valid", "invalid"):
         for entry in manifest[kind]:
             entry["kind"] = kind
-            if arguments and entry["base"] and "{base}" not in arguments[0]:
+            if program:
+                problem = compare_answer(entry, program)
+            elif arguments and entry["base"] and "{base}" not in arguments[0]:
                 left_out += 1
                 continue
-            problem = compare_command(entry, arguments[0]) if arguments else compare_module(entry)
+            else:
+                problem = compare_command(entry, arguments[0]) if arguments else compare_module(entry)
             if problem:
                 print("FAILED %s/%s (section %s, %s): %s" % (kind, entry["name"], entry["section"], "/".join(entry.get("status", ["ok"])), problem))
             passed, failed = passed + (not problem), failed + bool(problem)
+    if program:
+        program.stdin.close()
+        if program.wait() != 0:
+            print("FAILED: the program's exit code is %d" % program.returncode)
+            failed += 1
     print("%d passed, %d failed%s" % (passed, failed, ", %d left out for want of {base}" % left_out if left_out else ""))
     return 1 if failed else 0
 
