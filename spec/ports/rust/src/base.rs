@@ -142,46 +142,60 @@ fn safetensors(file: &[u8]) -> Option<Vec<Tensor>> {
     let header_size = input.u64().ok()?;
     let mut json = Json { text: input.take_u64(header_size).ok()? };
     let (data_start, mut tensors, mut names) = (input.position as u64, Vec::new(), HashSet::new());
-    json.object(|json, name| {
-        if name == b"__metadata__" {
-            return json.object(|json, _| json.string().map(|_| ()));
-        }
-        let (mut dtype, mut shape, mut range) = (None, None, None);
-        json.object(|json, field| {
-            match &field[..] {
-                b"dtype" => dtype = Some(json.string()?),
-                b"shape" => shape = Some(json.numbers()?),
-                b"data_offsets" => range = Some(json.numbers()?),
-                _ => return None,
-            }
-            Some(())
-        })?;
-        let (start, end) = match range?[..] {
-            [start, end] => (start, end),
-            _ => return None,
-        };
-        let (offset, size) = (data_start.checked_add(start)?, end.checked_sub(start)?);
-        let tensor = Tensor { name, dtype: dtype?, shape: shape?, offset, size, loss: Loss::default(), identity: [0; 32] };
-        let can_be_packed =
-            (1..=32).contains(&tensor.dtype.len()) && tensor.shape.len() <= 32 && tensor.name.len() <= 65_535 && tensor.has_size_of_shape();
-        if !can_be_packed || !names.insert(tensor.name.clone()) {
-            return None;
-        }
-        tensors.push(tensor);
-        Some(())
-    })?;
-    tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
-    let mut end = data_start;
-    for tensor in &tensors {
-        if tensor.offset < end {
-            return None;
-        }
-        end = tensor.offset.checked_add(tensor.size)?;
+    if !json.text.starts_with(b"{") {
+        return None;
     }
+    json.object(|json, name| {
+        if !names.insert(name.clone()) {
+            None
+        } else if name == b"__metadata__" {
+            json.skip(0)
+        } else {
+            tensors.push(safetensor(json, name, data_start)?);
+            Some(())
+        }
+    })?;
+    if json.next().is_some() {
+        return None;
+    }
+    // one after another, without gaps; bytes may follow the last
+    tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
+    let end = tensors.iter().try_fold(data_start, |end, tensor| if tensor.offset == end { end.checked_add(tensor.size) } else { None })?;
     if end > file.len() as u64 {
         return None;
     }
     Some(tensors)
+}
+
+/// A tensor of a safetensors header, under the rules of section 5.1.
+fn safetensor(json: &mut Json<'_>, name: Vec<u8>, data_start: u64) -> Option<Tensor> {
+    let (mut dtype, mut shape, mut range) = (None, None, None);
+    json.object(|json, field| {
+        let was_there = match &field[..] {
+            b"dtype" => dtype.replace(json.string()?).is_some(),
+            b"shape" => shape.replace(json.numbers()?).is_some(),
+            b"data_offsets" => range.replace(json.numbers()?).is_some(),
+            _ => json.skip(0).is_none(),
+        };
+        if was_there {
+            None
+        } else {
+            Some(())
+        }
+    })?;
+    let (start, end) = match range?[..] {
+        [start, end] => (start, end),
+        _ => return None,
+    };
+    let (offset, size) = (data_start.checked_add(start)?, end.checked_sub(start)?);
+    let tensor = Tensor { name, dtype: dtype?, shape: shape?, offset, size, loss: Loss::default(), identity: [0; 32] };
+    let sizes = tensor.name.len() <= 65_535 && (1..=32).contains(&tensor.dtype.len()) && tensor.shape.len() <= 32;
+    let plain = |string: &[u8]| !string.contains(&0) && std::str::from_utf8(string).is_ok();
+    if sizes && plain(&tensor.name) && plain(&tensor.dtype) && tensor.has_size_of_shape() {
+        Some(tensor)
+    } else {
+        None
+    }
 }
 
 /// As much of JSON as safetensors headers have. None: something else.
@@ -230,18 +244,39 @@ impl Json<'_> {
         })
     }
 
+    /// An array of whole numbers below 2^63.
     fn numbers(&mut self) -> Option<Vec<u64>> {
         let mut numbers = Vec::new();
         self.between([b'[', b']'], |json| {
-            let mut number = u64::from(char::from(json.next()?).to_digit(10)?);
-            while let Some((digit, rest)) = json.text.split_first().filter(|(digit, _)| digit.is_ascii_digit()) {
+            let first = json.next()?;
+            let mut number = u64::from(char::from(first).to_digit(10)?);
+            while let Some((digit, rest)) = json.text.split_first().filter(|(digit, _)| digit.is_ascii_digit() && first != b'0') {
                 number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
                 json.text = rest;
             }
-            numbers.push(number);
+            numbers.push(u64::try_from(i64::try_from(number).ok()?).ok()?);
             Some(())
         })?;
         Some(numbers)
+    }
+
+    /// Takes any value, below `depth` others; what it is does not matter.
+    fn skip(&mut self, depth: u32) -> Option<()> {
+        let before = self.text;
+        let first = self.next()?;
+        self.text = before;
+        match first {
+            b'"' => self.string().map(|_| ()),
+            b'{' | b'[' if depth == 256 => None,
+            b'{' => self.object(|json, _| json.skip(depth + 1)),
+            b'[' => self.between([b'[', b']'], |json| json.skip(depth + 1)),
+            _ => {
+                self.next()?;
+                let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+                self.text = &self.text[self.text.iter().take_while(|byte| word(byte)).count()..];
+                Some(())
+            }
+        }
     }
 
     fn string(&mut self) -> Option<Vec<u8>> {

@@ -43,12 +43,10 @@ pub(crate) fn crc32c_of(pieces: &[&[u8]]) -> u32 {
     for piece in pieces {
         let mut sixteens = piece.chunks_exact(16);
         for chunk in &mut sixteens {
-            let mut next = 0;
-            let start = crc.to_le_bytes();
-            for (i, (table, byte)) in TABLES.iter().rev().zip(chunk).enumerate() {
-                next ^= table[usize::from(if i < 4 { byte ^ start[i] } else { *byte })];
-            }
-            crc = next;
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(chunk);
+            bytes.iter_mut().zip(crc.to_le_bytes()).for_each(|(byte, crc)| *byte ^= crc);
+            crc = (0..16).fold(0, |crc, i| crc ^ TABLES[15 - i][usize::from(bytes[i])]);
         }
         for byte in sixteens.remainder() {
             crc = crc >> 8 ^ TABLES[0][usize::from(crc as u8 ^ byte)];
