@@ -30,6 +30,8 @@ pub(crate) struct Header {
     payload_size: u32,
     content_crc: u32,
     base_crc: u32,
+    /// Header_CRC, which the index has, too.
+    pub crc: u32,
 }
 
 /// The bytes that a block is coded against, and what it means if their CRC is not Base_CRC: BASE_WRONG, or CORRUPT if they are of this snapshot.
@@ -60,8 +62,8 @@ impl Header {
             _ => return Err(unsupported("Layout of a block")),
         };
         ensure(prediction <= 1, Status::Unsupported, "Prediction of a block")?;
-        let (width, subtract) = (1 << (coding & 3), coding >> 2 & 1 == 1);
-        Ok(Header { layout, width, subtract, joint, predicted: prediction == 1, grouping, n_elements, payload_size, content_crc, base_crc })
+        let (width, subtract, predicted) = (1 << (coding & 3), coding >> 2 & 1 == 1, prediction == 1);
+        Ok(Header { layout, width, subtract, joint, predicted, grouping, n_elements, payload_size, content_crc, base_crc, crc })
     }
 
     /// The size that the header says; at most 2^23 once N_Elements is checked.

@@ -1,4 +1,4 @@
-//! Decoder of the LMC format, version 0.3, written from spec/lmc-format.md alone: the sections that comments name are sections of that page.
+//! Decoder of the LMC format, version 0.4, written from spec/lmc-format.md alone: the sections that comments name are sections of that page.
 //!
 //! It is meant to be read by people who port the format: safe code without dependencies, every check in the place where the page has it, the whole
 //! file, its base and what it decodes to in memory. Nothing is taken from the input before it was checked, and nothing is allocated for bytes that
@@ -40,7 +40,7 @@ pub use snapshot::{decode, File, Identity, Item, Snapshot};
 pub struct Limits {
     /// Bytes of a section's body. The format itself allows 2^40, and every decoder has to support 64 MiB.
     pub section: u64,
-    /// Sum of the decoded bytes of a snapshot, and of each that it needs as a base. A small file can hold 190,651 times its size.
+    /// Sum of the decoded bytes of a snapshot, and of each that it needs as a base. A small file can hold 174,763 times its size.
     pub decoded: u64,
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 pub(crate) const FILE_HEADER_SIZE: usize = 80;
 pub(crate) const MAGIC: [u8; 8] = [0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A];
+const VERSION: [u8; 2] = [0, 4];
 const MAX_SIZE: u64 = i64::MAX as u64; // of files and runs
 const UNKNOWN_SIZE: u64 = u64::MAX;
 
@@ -22,9 +23,9 @@ impl FileHeader {
     /// Takes it from the front of the file. The checks are in the order of section 4.
     pub fn read(input: &mut Reader<'_>) -> Result<FileHeader> {
         ensure(input.left() >= 8 && input.array()? == MAGIC, Status::NotLmc, "this is no LMC file")?;
-        ensure([input.u8()?, input.u8()?] == [0, 3], Status::Version, "not version 0.3 of the format")?;
+        ensure([input.u8()?, input.u8()?] == VERSION, Status::Version, "not version 0.4 of the format")?;
         let rest: [u8; FILE_HEADER_SIZE - 14] = input.array()?;
-        let bytes = [&MAGIC[..], &[0, 3], &rest].concat();
+        let bytes = [&MAGIC[..], &VERSION, &rest].concat();
         ensure(crc32c(&bytes) == input.u32()?, Status::Checksum, "Header_CRC of the file")?;
 
         let mut fields = Reader::of_file(&rest);

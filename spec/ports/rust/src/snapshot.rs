@@ -140,10 +140,10 @@ pub(crate) fn decode_with(file: &[u8], bases: &mut Bases<'_>, limits: &Limits) -
     }
 }
 
-/// What the index has to confirm: a section and, if it is a RUN, the sizes of its blocks.
+/// What the index has to confirm: a section and, if it is a RUN, of each of its blocks the size and Header_CRC.
 struct Entry<'a> {
     section: Section<'a>,
-    blocks: Vec<u32>,
+    blocks: Vec<(u32, u32)>,
 }
 
 struct Decoder<'a> {
@@ -213,7 +213,7 @@ impl<'a> Decoder<'a> {
             };
             let decoded = header.decode(input, size, prediction)?;
             self.latest()?.data.extend(decoded);
-            blocks.push((input.position - block_start) as u32);
+            blocks.push(((input.position - block_start) as u32, header.crc));
             left -= size as u64;
         }
         if body.source != Source::Own {
@@ -369,8 +369,8 @@ fn check_index(body: &[u8], snapshot: &Snapshot, entries: &[Entry<'_>]) -> Resul
         check(index.u64()? == section.offset as u64, "Offset of an index entry")?;
         check(index.take(section.whole.len())? == section.whole, "Copy of a section in the index")?;
         if &section.kind == b"RUN " {
-            for block in blocks {
-                check(index.u32()? == *block, "size of a block in the index")?;
+            for (size, crc) in blocks {
+                check(index.u32()? == *size && index.u32()? == *crc, "size or Header_CRC of a block in the index")?;
             }
         } else if let Some(file) = files.next() {
             check(index.u64()? == file.data.len() as u64, "File_Size in the index")?;

@@ -76,9 +76,9 @@ fn arrays() {
 fn limits() {
     let file = read("valid/example_stored.lmc");
     let limits = |section, decoded| Limits { section, decoded };
-    assert!(decode(&file, &[], &limits(298, 8)).is_ok());
-    assert_eq!(status(decode(&file, &[], &limits(297, 8))), Some(Status::Limit));
-    assert_eq!(status(decode(&file, &[], &limits(298, 7))), Some(Status::Limit));
+    assert!(decode(&file, &[], &limits(302, 8)).is_ok());
+    assert_eq!(status(decode(&file, &[], &limits(301, 8))), Some(Status::Limit));
+    assert_eq!(status(decode(&file, &[], &limits(302, 7))), Some(Status::Limit));
     let (delta, base) = (read("valid/chain_1.lmc"), || Base::from_bytes(read("valid/chain_0.lmc")));
     assert!(decode(&delta, &[base()], &Limits::default()).is_ok());
     assert_eq!(status(decode(&delta, &[base()], &limits(1 << 20, 10))), Some(Status::Limit));
