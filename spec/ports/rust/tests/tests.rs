@@ -195,7 +195,8 @@ fn damaged_files() {
     let mut random = Random(env::var("LMC_SEED").map_or(1, |seed| seed.parse().expect("LMC_SEED")));
     let mut seen = std::collections::BTreeMap::new();
     for i in 0..count {
-        let mut file = files[random.below(files.len())].clone();
+        let original = &files[random.below(files.len())];
+        let mut file = original.clone();
         let other = &files[random.below(files.len())];
         for _ in 0..1 + random.below(3) {
             if !file.is_empty() {
@@ -208,8 +209,10 @@ fn damaged_files() {
         }
         let name = match decode(&file, &bases, &limits) {
             Ok(_) if repaired => "OK",
-            Ok(_) => {
-                assert!(files.contains(&file), "damaged file {} was accepted", i); // nothing has changed, or it is another vector now
+            Ok(snapshot) => {
+                // what it was, or another vector now; some bits of a payload do not matter (section 7.6: symbols of exceptions)
+                let is_right = files.contains(&file) || decode(original, &bases, &limits).as_ref() == Ok(&snapshot);
+                assert!(is_right, "damaged file {} was accepted", i);
                 "intact"
             }
             Err(error) => error.status.name(),
