@@ -1,0 +1,190 @@
+// Feeds damaged vectors to the decoder: whatever the input, it must answer, within a time, or throw an LmcError.
+// Usage: node fuzz.mjs [N [SEED]]       N inputs (default 3000). Most have their CRCs repaired, or hardly any would get past these.
+// SPDX-License-Identifier: MIT
+import fs from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { crc32c, decode, decodeArray, decodeBlock, list, LmcError, snapshotOfFiles } from "./lmc.mjs";
+import { readBase, readFile } from "./files.mjs";
+
+const VECTORS = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../vectors");
+const STATUSES = "NOT_LMC VERSION UNSUPPORTED TRUNCATED CORRUPT CHECKSUM LIMIT BASE_MISSING BASE_WRONG".split(" ");
+const LIMITS = { decoded: 2 ** 24, section: 2 ** 26 };
+const MOST_SECONDS = 20; // for one input; a busy machine is slow
+
+const [count = 3000, seed = 1] = process.argv.slice(2).map(Number);
+
+let state = (seed * 2654435761 + 1) >>> 0;
+
+/** An integer from 0 to n - 1 (xorshift). */
+function random(n) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return (state >>> 0) % n;
+}
+
+const pick = values => values[random(values.length)];
+
+/** A vector, and the places that matter in it if it is a valid one. */
+function readSeed(kind, entry) {
+    const bytes = readFile(path.join(VECTORS, kind, `${entry.name}.lmc`));
+    const bases = entry.base.map(name => path.join(VECTORS, name));
+    if (kind === "invalid") return { name: entry.name, bytes, bases };
+    const snapshot = list(bytes);
+    const blocks = snapshot.runs.flatMap(run => {
+        let at = run.blocksAt;
+        return Array.from(run.blockSizes, (size, block) => ({ run: run.number, block, at: (at += size) - size, size }));
+    });
+    const index = blocks.reduce((end, { at, size }) => Math.max(end, at + size), snapshot.sections.reduce((end, section) => Math.max(end, section.end), 0));
+    // Where the index has its copies of the sections
+    let copy = index + 24 + 48;
+    for (const section of snapshot.sections) {
+        section.copy = copy + 8;
+        copy += 8 + section.end - section.at;
+        copy += section.blockSizes ? 4 * section.blockSizes.length : 16 + 32 * Math.max(1, section.tensors.length);
+    }
+    return { name: entry.name, bytes, bases, sections: snapshot.sections, blocks, index };
+}
+
+function putCrc(bytes, at, crc) {
+    new DataView(bytes.buffer).setUint32(at, crc, true);
+}
+
+/** Gives a section new CRCs. */
+function sealSection(bytes, at, end) {
+    putCrc(bytes, at + 16, crc32c(bytes, at, at + 16));
+    putCrc(bytes, at + 20, crc32c(bytes, at + 24, end));
+}
+
+function sealBlock(bytes, { at, run, block }) {
+    const position = new DataView(new ArrayBuffer(8));
+    position.setUint32(0, run, true);
+    position.setUint32(4, block, true);
+    putCrc(bytes, at + 20, crc32c(bytes, at, at + 20, crc32c(new Uint8Array(position.buffer))));
+}
+
+/** Repairs all CRCs of a vector whose bytes were changed where they are, and the copies in its index. */
+function seal(bytes, { sections, blocks, index }) {
+    putCrc(bytes, 76, crc32c(bytes, 0, 76));
+    for (const block of blocks) sealBlock(bytes, block);
+    for (const { at, end, copy } of sections) {
+        sealSection(bytes, at, end);
+        bytes.copyWithin(copy, at, end);
+    }
+    const trailer = bytes.length - 40;
+    sealSection(bytes, index, trailer);
+    putCrc(bytes, trailer + 28, crc32c(bytes, trailer, trailer + 28));
+}
+
+/** Changes a few bytes or fields of bytes[at .. end). */
+function scribble(bytes, at, end) {
+    const data = new DataView(bytes.buffer);
+    for (let times = 1 + random(random(4) === 0 ? 8 : 2); times > 0 && end > at; times--) {
+        const place = at + random(end - at);
+        const size = Math.min(pick([1, 1, 1, 2, 4, 8]), end - place);
+        const kind = random(6);
+        if (kind === 0) bytes[place] ^= 1 << random(8);
+        else if (kind === 1) bytes.fill(pick([0, 0xff, 0x80, 0x7f]), place, place + size);
+        else if (kind === 2 && size === 8) data.setBigUint64(place, 2n ** BigInt(random(64)) - BigInt(random(3)), true);
+        else if (kind === 3 && size >= 4) data.setUint32(place, 2 ** random(32) - random(3), true);
+        else if (kind === 4) bytes[place] += random(5) - 2;
+        else for (let i = 0; i < size; i++) bytes[place + i] = random(256);
+    }
+}
+
+/** A place where something interesting stands: header, section, block header or payload, index, trailer. */
+function target(seed) {
+    const { sections, blocks, index, bytes } = seed;
+    const kind = random(8);
+    if (kind === 0) return [0, 80];
+    if (kind <= 2) return (({ at, end }) => [at, end])(pick(sections));
+    if (kind <= 6 && blocks.length > 0) return (({ at, size }) => (random(3) === 0 ? [at, at + 24] : [at + 24, at + size]))(pick(blocks));
+    return random(4) === 0 ? [bytes.length - 40, bytes.length] : [index, bytes.length - 40];
+}
+
+/** An input and what to do with it. */
+function mutate(seeds) {
+    const seed = random(8) === 0 ? pick(seeds) : pick(validSeeds);
+    let bytes = seed.bytes.slice();
+    const kind = seed.blocks ? random(20) : 15 + random(5);
+    if (kind < 6 && seed.blocks.length > 0) {
+        const block = pick(seed.blocks);
+        bytes = bytes.slice(block.at, block.at + block.size);
+        const inHeader = random(3) === 0;
+        scribble(bytes, inHeader ? 1 : 24, inHeader ? 20 : bytes.length);
+        // Most headers announce what is there: otherwise the payload is missing
+        if (random(4) !== 0) putCrc(bytes, 8, bytes.length - 24);
+        sealBlock(bytes, { ...block, at: 0 });
+        const { run, block: number } = block;
+        const size = new DataView(bytes.buffer).getUint32(4, true) * 2 ** (bytes[1] & 3);
+        const prediction = size <= 2 ** 23 && random(8) !== 0 ? new Uint8Array(size).map((_, i) => i * 7 + (i >> 3)) : null;
+        // so that the check of the prediction does not end it
+        if (prediction && bytes[2] === 1 && bytes.length >= 24) {
+            putCrc(bytes, 16, crc32c(prediction));
+            sealBlock(bytes, { ...block, at: 0 });
+        }
+        if (random(8) === 0 && number === 0) return { name: seed.name, run: () => decodeArray(bytes, size, { run, prediction }) };
+        return { name: seed.name, run: () => decodeBlock(bytes, { run, block: number, prediction }) };
+    }
+    if (kind < 15) {
+        scribble(bytes, ...target(seed));
+        seal(bytes, seed);
+    } else if (kind < 16) {
+        bytes = bytes.slice(0, random(bytes.length + 1));
+    } else if (kind < 17) {
+        const other = pick(seeds).bytes;
+        const cut = random(bytes.length + 1);
+        const rest = other.subarray(random(2) === 0 ? Math.min(cut, other.length) : random(other.length + 1));
+        bytes = Uint8Array.from([...bytes.subarray(0, cut).subarray(0, 2 ** 16), ...rest.subarray(0, 2 ** 16)]);
+    } else if (kind < 18 && bytes.length > 100) {
+        bytes.copyWithin(random(bytes.length), random(bytes.length), bytes.length);
+        if (seed.blocks) seal(bytes, seed);
+    } else {
+        scribble(bytes, 0, bytes.length);
+    }
+    const paths = random(8) === 0 ? [pick(seeds).bases, seed.bases].flat() : seed.bases;
+    if (random(16) === 0) return { name: seed.name, run: () => list(bytes, { limits: LIMITS }) };
+    if (random(32) === 0) return { name: seed.name, run: () => snapshotOfFiles([{ path: "", data: bytes }]) };
+    // now and then the input is its own base, or its base is damaged
+    const bases = paths.map(name => {
+        const base = readBase(name);
+        if (random(8) === 0 && base instanceof Uint8Array) scribble(base, 0, base.length);
+        return base;
+    });
+    if (random(32) === 0) bases.push(bytes, bytes.slice());
+    return { name: seed.name, run: () => decode(bytes, { bases, limits: LIMITS }) };
+}
+
+const manifest = JSON.parse(fs.readFileSync(path.join(VECTORS, "manifest.json"), "utf8"));
+const seeds = ["valid", "invalid"].flatMap(kind => manifest[kind].map(entry => readSeed(kind, entry)));
+const validSeeds = seeds.filter(seed => seed.blocks);
+const counts = { accepted: 0 };
+let failed = 0;
+let slowest = 0;
+for (let i = 0; i < count; i++) {
+    const stateBefore = state;
+    const { name, run } = mutate(seeds);
+    const start = performance.now();
+    let answer = "accepted";
+    try {
+        run();
+    } catch (error) {
+        answer = error.status;
+        if (!(error instanceof LmcError) || !STATUSES.includes(answer)) {
+            failed++;
+            answer = "failed";
+            console.log(`FAILED: input ${i} (of ${name}, state ${stateBefore}): ${error.stack ?? error}`);
+        }
+    }
+    const seconds = (performance.now() - start) / 1000;
+    if (seconds > MOST_SECONDS) {
+        failed++;
+        console.log(`FAILED: input ${i} (of ${name}, state ${stateBefore}) took ${seconds.toFixed(1)} seconds`);
+    }
+    slowest = Math.max(slowest, seconds);
+    counts[answer] = (counts[answer] ?? 0) + 1;
+}
+console.log(Object.entries(counts).map(([answer, n]) => `${answer} ${n}`).join(", ") + `; slowest ${slowest.toFixed(2)} s`);
+console.log(`${count - failed} passed, ${failed} failed`);
+process.exitCode = failed > 0 ? 1 : 0;
