@@ -42,7 +42,11 @@ function readSeed(kind, entry) {
     for (const section of snapshot.sections) {
         section.copy = copy + 8;
         copy += 8 + section.end - section.at;
-        copy += section.blockSizes ? 4 * section.blockSizes.length : 16 + 32 * Math.max(1, section.tensors.length);
+        for (const block of blocks.filter(({ run }) => run === section.number)) {
+            block.copy = copy + 4; // of its Header_CRC
+            copy += 8;
+        }
+        if (section.tensors) copy += 16 + 32 * Math.max(1, section.tensors.length);
     }
     return { name: entry.name, bytes, bases, sections: snapshot.sections, blocks, index };
 }
@@ -67,7 +71,10 @@ function sealBlock(bytes, { at, run, block }) {
 /** Repairs all CRCs of a vector whose bytes were changed where they are, and the copies in its index. */
 function seal(bytes, { sections, blocks, index }) {
     putCrc(bytes, 76, crc32c(bytes, 0, 76));
-    for (const block of blocks) sealBlock(bytes, block);
+    for (const block of blocks) {
+        sealBlock(bytes, block);
+        bytes.copyWithin(block.copy, block.at + 20, block.at + 24);
+    }
     for (const { at, end, copy } of sections) {
         sealSection(bytes, at, end);
         bytes.copyWithin(copy, at, end);

@@ -1,4 +1,4 @@
-// A decoder of the LMC format, version 0.3, in plain JavaScript: written from spec/lmc-format.md alone, in its order; "section" below means there.
+// A decoder of the LMC format, version 0.4, in plain JavaScript: written from spec/lmc-format.md alone, in its order; "section" below means there.
 //
 //     import { decode } from "./lmc.mjs";
 //     const snapshot = decode(bytes, { bases: [otherBytes] });      // bytes: a Uint8Array; throws an LmcError and nothing else
@@ -10,7 +10,7 @@
 //
 // SPDX-License-Identifier: MIT
 
-export const VERSION = "0.3";
+export const VERSION = "0.4";
 
 /** What callers may allow: see section 12. All in bytes. */
 export const DEFAULT_LIMITS = Object.freeze({
@@ -265,7 +265,7 @@ function readFileHeader(bytes) {
     const input = new Reader(bytes, 8, bytes.length, "TRUNCATED");
     const major = input.u8();
     const minor = input.u8();
-    if (major !== 0 || minor !== 3) refuse("VERSION", `version ${major}.${minor}; this decoder knows ${VERSION}`);
+    if (major !== 0 || minor !== 4) refuse("VERSION", `version ${major}.${minor}; this decoder knows ${VERSION}`);
     const headerSize = input.u16();
     const flags = input.u32();
     const incompatible = input.u64();
@@ -1271,7 +1271,12 @@ function readIndex(body, snapshot) {
             corruptIf(body.u32() !== 0, "reserved field of an index entry");
             section.statedIdentities = body.view(32 * Math.max(1, section.tensors.length));
         } else {
-            for (const size of section.blockSizes) corruptIf(body.u32() !== size, "size of a block in the index");
+            let block = section.blocksAt;
+            for (const size of section.blockSizes) {
+                corruptIf(body.u32() !== size, "size of a block in the index");
+                corruptIf(body.u32() !== body.data.getUint32(block + 20, true), "Header_CRC of a block in the index");
+                block += size;
+            }
         }
     }
     snapshot.metadataSource = { body, at: body.at, n: nMetadata };
