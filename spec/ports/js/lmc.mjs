@@ -437,14 +437,17 @@ function readTensorEntry(body, file, endBefore) {
     tensor.bytes = body.bytes;
     tensor.at = body.take(8 * tensor.rank);
     body.string(tensor.nameSize);
-    const bits = DTYPE_BITS.get(keyOf(body.string(tensor.dtypeSize)));
+    body.string(tensor.dtypeSize);
     if (tensor.generation !== 0) tensor.error = body.u32();
-    if (bits !== undefined) {
-        const product = tensor.shape.reduce((all, extent) => all * BigInt(extent), bits);
-        corruptIf(product !== 8n * size, "Size of a tensor is not what Dtype and Shape say");
-    }
+    corruptIf(!isOfItsSize(tensor, size), "Size of a tensor is not what Dtype and Shape say");
     file.tensors.push(tensor);
     return offset + size;
+}
+
+/** Whether Dtype and Shape make that size, as far as the Dtype is known. */
+function isOfItsSize(tensor, size) {
+    const bits = DTYPE_BITS.get(keyOf(tensor.dtypeBytes));
+    return bits === undefined || tensor.shape.reduce((all, extent) => all * BigInt(extent), bits) === 8n * BigInt(size);
 }
 
 // -- RUN body (section 5.2) ---------------------------------------------------------------------------------------------------------------------
@@ -1509,47 +1512,67 @@ export function snapshotOfFiles(entries) {
     return snapshot;
 }
 
-/** The tensors of a safetensors file: u64 size of a JSON header, which has { name: { dtype, shape, data_offsets } }, and their bytes. */
+/** The tensors of a file, if it keeps all that section 9.4 says of safetensors: u64 size of a JSON header, the header, the tensors' bytes. */
 function safetensorsOf(file) {
     const { data } = file;
-    if (data.length < 10 || data[8] !== 0x7b) return [];
+    if (data.length < 9 || data[8] !== 0x7b) return [];
     const headerSize = dataOf(data).getBigUint64(0, true);
     if (headerSize > data.length - 8) return [];
     const start = 8 + Number(headerSize);
-    let entries;
-    try {
-        entries = Object.entries(JSON.parse(utf8.decode(data.subarray(8, start))));
-    } catch {
-        return [];
-    }
+    const header = readMarkedJson(data.subarray(8, start));
+    if (!header) return [];
     const tensors = [];
-    for (const [name, entry] of entries) {
-        if (name === "__metadata__") continue;
-        const tensor = safetensor(file, name, entry ?? {}, start);
+    for (const [key, entry] of Object.entries(header)) {
+        if (key === "s__metadata__") continue;
+        const tensor = safetensor(file, key, entry, start);
         if (!tensor) return [];
         tensors.push(tensor);
     }
     tensors.sort((a, b) => a.offset - b.offset || a.size - b.size);
     let end = start;
     for (const [number, tensor] of tensors.entries()) {
-        if (tensor.offset < end) return []; // they overlap: this is no such file
+        if (tensor.offset !== end) return [];
         tensor.number = number;
-        end = tensor.offset + tensor.size;
+        end += tensor.size;
     }
     return end <= data.length ? tensors : [];
 }
 
-function safetensor(file, name, { dtype, shape, data_offsets: offsets }, start) {
-    const isSize = value => Number.isSafeInteger(value) && value >= 0;
-    if (typeof dtype !== "string" || !Array.isArray(shape) || shape.length > 32 || !shape.every(isSize)) return null;
-    if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize) || offsets[0] > offsets[1]) return null;
-    const nameBytes = asBytes(name);
-    const dtypeBytes = asBytes(dtype);
-    if (nameBytes.includes(0) || dtypeBytes.length > 255) return null;
-    const tensor = new Tensor(file, 0, start + offsets[0], offsets[1] - offsets[0]);
-    tensor.bytes = concat([...shape.map(extent => littleEndian(extent, 8)), nameBytes, dtypeBytes]);
+/** JSON with an "s" in front of all strings, keys too, and numbers as strings of their digits with an "n": exact. Null if it is not good. */
+function readMarkedJson(bytes) {
+    try {
+        const text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(bytes);
+        JSON.parse(text); // so it is JSON, and these are its tokens
+        let colons = 0;
+        const marked = text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][-+.0-9eE]*|:/g, token => {
+            if (token === ":") colons++;
+            return token === ":" ? token : token[0] === '"' ? `"s${token.slice(1)}` : `"n${token}"`;
+        });
+        let members = -1; // the root counts as one
+        const value = JSON.parse(marked, function count(key, part) {
+            if (!Array.isArray(this)) members++;
+            return part;
+        });
+        return members === colons ? value : null; // or a key is there twice
+    } catch {
+        return null; // or too deep for the engine
+    }
+}
+
+function safetensor(file, key, entry, start) {
+    const { sdtype: dtype, sshape: shape, sdata_offsets: offsets } = entry ?? {};
+    const isString = value => typeof value === "string" && value[0] === "s" && !/\p{Surrogate}/u.test(value);
+    const areSizes = values => Array.isArray(values) && values.every(value => /^n[0-9]{1,19}$/.test(value) && BigInt(value.slice(1)) <= MOST_BYTES);
+    if (!isString(key) || !isString(dtype) || !areSizes(shape) || shape.length > 32 || !areSizes(offsets) || offsets.length !== 2) return null;
+    const nameBytes = asBytes(key.slice(1));
+    const dtypeBytes = asBytes(dtype.slice(1));
+    if (nameBytes.length > 65535 || dtypeBytes.length < 1 || dtypeBytes.length > 32 || nameBytes.includes(0) || dtypeBytes.includes(0)) return null;
+    const [begin, end] = offsets.map(offset => Number(offset.slice(1))); // exact if they are within the file
+    if (end < begin || start + end > file.size) return null;
+    const tensor = new Tensor(file, 0, start + begin, end - begin);
+    tensor.bytes = concat([...shape.map(extent => littleEndian(extent.slice(1), 8)), nameBytes, dtypeBytes]);
     tensor.rank = shape.length;
     tensor.nameSize = nameBytes.length;
     tensor.dtypeSize = dtypeBytes.length;
-    return tensor;
+    return isOfItsSize(tensor, tensor.size) ? tensor : null;
 }

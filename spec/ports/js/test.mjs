@@ -125,7 +125,7 @@ const tests = {
         assert.equal(lmc.list(delta).files.length, 1); // needs no base
     },
 
-    noTensorsInHostileSafetensors() {
+    safetensors() {
         const withHeader = header => {
             const json = text(typeof header === "string" ? header : JSON.stringify(header));
             const file = new Uint8Array(8 + json.length + 8);
@@ -134,10 +134,18 @@ const tests = {
             return lmc.snapshotOfFiles([{ path: "", data: file }]).files[0].tensors.length;
         };
         const entry = (begin, end, more) => ({ dtype: "U8", shape: [end - begin], data_offsets: [begin, end], ...more });
-        assert.equal(withHeader({ a: entry(0, 4), b: entry(4, 8), __metadata__: { x: "y" } }), 2);
-        const hostile = [{ a: entry(0, 5), b: entry(4, 8) }, { a: entry(0, 9) }, { a: entry(4, 0) }, { a: null }, { a: 5 }, { a: {} }, [[1]], [null]];
-        hostile.push({ a: entry(0, 4, { shape: Array(33).fill(1) }) }, { "a\0": entry(0, 4) }, { a: entry(0, 4, { dtype: "x".repeat(256) }) });
-        hostile.push({ a: entry(0, 4, { shape: [-1] }) }, { a: entry(0, 4, { shape: [0.5] }) }, "{", "{".repeat(99999), `{"a":${"[".repeat(99999)}`);
+        assert.equal(withHeader({ a: entry(0, 4), "\u20ac": entry(4, 8), __metadata__: { x: "y" } }), 2);
+        assert.equal(withHeader({ b: entry(0, 4), a: entry(0, 0, { shape: [0, 5] }), __proto__x: entry(4, 8) }), 3);
+        assert.equal(withHeader('{"a":{"dtype":"U8","shape":[9223372036854775807,0],"data_offsets":[0,0],"more":[1.5e3]}} \n'), 1);
+        const raw = shape => `{"a":{"dtype":"U8","shape":${shape},"data_offsets":[0,4]}}`;
+        assert.equal(withHeader(raw("[4]")), 1);
+        const hostile = ["[4.0]", "[-0,4]", '["4"]', '["n4"]', "[4e0]", "[9223372036854775808,0]", '"4"', "[04]", "4", "[[4]]", "[3]"].map(raw);
+        hostile.push({ a: entry(0, 5), b: entry(4, 8) }, { a: entry(0, 4), b: entry(5, 8) }, { a: entry(1, 4) }, { a: entry(0, 9) }, { a: entry(4, 0) });
+        hostile.push({ a: null }, { a: 5 }, { a: {} }, [[1]], [null], { a: entry(0, 4, { shape: [4, ...Array(32).fill(1)] }) });
+        hostile.push({ "a\0": entry(0, 4) }, { a: entry(0, 4, { dtype: "x".repeat(33) }) }, { a: entry(0, 4, { dtype: "" }) }, { "\ud800": entry(0, 4) });
+        hostile.push("{", "{".repeat(99999), `{"a":${"[".repeat(99999)}`, `{"a":${"[".repeat(99999)}${"]".repeat(99999)}}`);
+        const twice = JSON.stringify({ a: entry(0, 4) });
+        hostile.push(`${twice.slice(0, -1)},${twice.slice(1)}`, `${twice}x`, `{"__metadata__":{"x":"1","\\u0078":"2"},${twice.slice(1)}`);
         for (const header of hostile) assert.equal(withHeader(header), 0, JSON.stringify(header).slice(0, 60));
     },
 
