@@ -19,7 +19,8 @@ function exitCodeOf(error) {
 }
 
 /** Names may hold anything: as JSON strings they do no harm to a terminal. */
-const quoted = text => JSON.stringify(text).replace(/[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, char => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0"));
+const escaped = char => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0");
+const quoted = text => JSON.stringify(text).replace(/[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, escaped);
 
 function printList(snapshot) {
     for (const file of snapshot.files) {

@@ -36,7 +36,7 @@ function readSeed(kind, entry) {
         let at = run.blocksAt;
         return Array.from(run.blockSizes, (size, block) => ({ run: run.number, block, at: (at += size) - size, size }));
     });
-    const index = blocks.reduce((end, { at, size }) => Math.max(end, at + size), snapshot.sections.reduce((end, section) => Math.max(end, section.end), 0));
+    const index = Math.max(...snapshot.sections.map(({ end }) => end), ...blocks.map(({ at, size }) => at + size));
     // Where the index has its copies of the sections
     let copy = index + 24 + 48;
     for (const section of snapshot.sections) {

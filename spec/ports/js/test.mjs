@@ -140,9 +140,11 @@ const tests = {
         const raw = shape => `{"a":{"dtype":"U8","shape":${shape},"data_offsets":[0,4]}}`;
         assert.equal(withHeader(raw("[4]")), 1);
         const hostile = ["[4.0]", "[-0,4]", '["4"]', '["n4"]', "[4e0]", "[9223372036854775808,0]", '"4"', "[04]", "4", "[[4]]", "[3]"].map(raw);
-        hostile.push({ a: entry(0, 5), b: entry(4, 8) }, { a: entry(0, 4), b: entry(5, 8) }, { a: entry(1, 4) }, { a: entry(0, 9) }, { a: entry(4, 0) });
+        hostile.push({ a: entry(0, 5), b: entry(4, 8) }, { a: entry(0, 4), b: entry(5, 8) }, { a: entry(1, 4) });
+        hostile.push({ a: entry(0, 9) }, { a: entry(4, 0) });
         hostile.push({ a: null }, { a: 5 }, { a: {} }, [[1]], [null], { a: entry(0, 4, { shape: [4, ...Array(32).fill(1)] }) });
-        hostile.push({ "a\0": entry(0, 4) }, { a: entry(0, 4, { dtype: "x".repeat(33) }) }, { a: entry(0, 4, { dtype: "" }) }, { "\ud800": entry(0, 4) });
+        hostile.push({ "a\0": entry(0, 4) }, { a: entry(0, 4, { dtype: "x".repeat(33) }) });
+        hostile.push({ a: entry(0, 4, { dtype: "" }) }, { "\ud800": entry(0, 4) });
         hostile.push("{", "{".repeat(99999), `{"a":${"[".repeat(99999)}`, `{"a":${"[".repeat(99999)}${"]".repeat(99999)}}`);
         const twice = JSON.stringify({ a: entry(0, 4) });
         hostile.push(`${twice.slice(0, -1)},${twice.slice(1)}`, `${twice}x`, `{"__metadata__":{"x":"1","\\u0078":"2"},${twice.slice(1)}`);
