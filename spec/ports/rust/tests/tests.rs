@@ -210,8 +210,8 @@ fn damaged_files() {
         let name = match decode(&file, &bases, &limits) {
             Ok(_) if repaired => "OK",
             Ok(snapshot) => {
-                // what it was, or another vector now; some bits of a payload do not matter (section 7.6: symbols of exceptions)
-                let is_right = files.contains(&file) || decode(original, &bases, &limits).as_ref() == Ok(&snapshot);
+                // a bit may mend an invalid vector; some of a payload do not matter (section 7.6: symbols of exceptions)
+                let is_right = decode(original, &bases, &limits).map_or(true, |original| original == snapshot);
                 assert!(is_right, "damaged file {} was accepted", i);
                 "intact"
             }
