@@ -508,6 +508,7 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     const lmc_base *base;           /* or NULL; must outlive the reader */
     lmc_reader *lender;             /* or NULL; must outlive the reader. Its buffers and parallel are used, so that a chain of deltas, each a
                                        lender to the next, has buffers only once; none of the others is to be in use by another thread */
+    int salvage;                    /* 1: the file may be damaged or cut short; see lmc_next_range */
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are larger than max_total_size.
@@ -556,6 +557,49 @@ LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key, const void **value, size_t *size);
 /* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they hold more: for listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset, uint64_t size);
+
+/* -- salvage: what is intact in a damaged file (spec 16) --
+ * A reader that is opened with options.salvage reads through the file, and finds the sections and the headers of blocks wherever they are: the
+ * index, if that is intact, else the sections say where each block belongs. Bytes that source.read_at fails to read count as damaged.
+ * Files, tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands out all that there is. A base is
+ * wanted for the blocks that were coded against it, and only for these; what a base in the form of such a reader has lost is lost here, too.
+ *
+ * What is handed out has the right Content_CRC, and its header is right for its place. That tells damage, and blocks that are in a wrong
+ * place, not forgery: a block of another LMC file that has the same number in a run of the same number, and the same size, is told only by
+ * the index: by its place, its encoded size, and in the end by the identity of the tensor (lmc_confirm). Two different blocks
+ * that both may be the one are both refused. A file that is described by no FILE section that was found has size LMC_UNKNOWN_SIZE and path "".
+ *
+ * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells), VERSION, UNSUPPORTED, LIMIT, MEMORY.
+ * Time: in proportion to the file, and to what is decoded, whatever the input. Memory: as other readers, without an index 40 bytes for each
+ * header of a block, and the bodies of sections. */
+
+typedef struct lmc_range {
+    size_t file_number;     /* SIZE_MAX: a block whose place in the files is not known */
+    uint64_t offset;        /* within the file; of a block without a place: 0 */
+    uint64_t size;
+    enum lmc_status status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be read. BASE_MISSING,
+                               BASE_WRONG: it wants the base. Where a prediction of its own snapshot is lost: what that gives */
+    const void *data;       /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    lmc_position position;  /* of the block; UINT32_MAX where no run is known, the first of several blocks in a row that are lost */
+} lmc_range;
+
+/* The next range: block by block, and what is lost between them, front to back through all files. LMC_ERR_NOT_FOUND: that was all. LIMIT: more
+ * than max_total_size. MEMORY: try again. */
+LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
+
+typedef struct lmc_damage {
+    int has_header, has_index, has_trailer; /* 1: intact */
+    int is_complete;        /* 1: nothing followed what was found, so there are no files nobody knows of */
+    uint64_t n_breaks;      /* places where something else stood than what should follow */
+    size_t n_sections;      /* of files and runs, found damaged (of others, only their absence is known) */
+} lmc_damage;
+
+LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
+/* 1 if path, size and tensors of that file are known. */
+LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
+/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that was written, as the index has its identity (its
+ * CRC); -1: it is not; 0: not known, for it is not whole or the index is lost. */
+LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
 
 /* -- 2.8 tools -- */
 
@@ -6745,19 +6789,11 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src, size_t src_size, lmc_position position, lmc_block_info *info)
+/* The header of a block, after its CRC. */
+static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
-    uint8_t place[8];
+    const unsigned width = 1u << (src[1] & 3), layout = src[1] >> 5, grouping = src[3];
     uint64_t size;
-    unsigned width, layout, grouping;
-    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
-    lmc__store32(place, position.run);
-    lmc__store32(place + 4, position.block);
-    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20), LMC_ERR_CHECKSUM);
-    width = 1u << (src[1] & 3);
-    layout = src[1] >> 5;
-    grouping = src[3];
     LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 && grouping < 0x80, LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -6776,6 +6812,17 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
     info->size = (size_t)size; /* at most 8 MiB */
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)lmc__load32(src + 8);
     return LMC_OK;
+}
+
+static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src, size_t src_size, lmc_position position, lmc_block_info *info)
+{
+    uint8_t place[8];
+    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
+    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    lmc__store32(place, position.run);
+    lmc__store32(place + 4, position.block);
+    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20), LMC_ERR_CHECKSUM);
+    return lmc__parse_block_info(src, info);
 }
 
 LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position, lmc_block_info *info)
@@ -8124,7 +8171,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-static void lmc__finish_identity(lmc__digester *d)
+static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -8146,10 +8193,12 @@ static void lmc__finish_identity(lmc__digester *d)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__sha256_finish(&d->sha, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+    lmc__sha256_finish(&d->sha, identity);
     d->tensor++;
     lmc__begin_identity(d);
 }
+
+static void lmc__finish_identity(lmc__digester *d) { lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE); }
 
 /* Tensors that are complete now, empty ones included. */
 static void lmc__finish_identities(lmc__digester *d)
@@ -10254,13 +10303,40 @@ typedef struct lmc__reader_run {
     lmc__run run;               /* its segments are in reader->index */
     uint64_t first_block;       /* in reader->block_at */
     const uint8_t *blocks;      /* in reader->index: LMC__BLOCK_ENTRY_SIZE bytes each */
+    enum lmc_status prediction; /* salvage: whether its prediction can be found. LMC_ERR_NOT_FOUND: its section is lost */
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
     lmc_file file;
     lmc__buffer memory;
     size_t first_run, n_runs;
+    int is_described;           /* salvage: by its section */
+    size_t confirmed_at;        /* in salvage.confirmed */
 } lmc__reader_file;
+
+/* What the readers of damaged files have beside the tables of others; section 9.10. */
+typedef struct lmc__salvage {
+    lmc_damage damage;
+    uint64_t end;               /* where the index begins, or of the file */
+    lmc__buffer view;           /* bytes of the file from view_at on */
+    uint64_t view_at;
+    lmc__buffer sections;       /* lmc__found_section; their bodies are in reader->index */
+    lmc__buffer blocks;         /* lmc__found_block, sorted; then those without a place */
+    size_t n_blocks;            /* with a place */
+    lmc__buffer orphans;        /* lmc__orphan */
+    uint64_t claimed;           /* bytes that were read twice */
+    lmc__buffer container;      /* a block decoded to see whether it is intact; the one of these numbers */
+    uint32_t container_run, container_block;
+    enum lmc_status container_status;
+    int in_container;           /* it is being decoded */
+    /* lmc_next_range */
+    size_t file, run, unplaced;
+    uint64_t offset, delivered;
+    lmc__buffer range;
+    lmc__digester digester;
+    int is_whole;               /* the file so far */
+    lmc__buffer confirmed;      /* int8_t: what lmc_confirm says of a file, then of its tensors */
+} lmc__salvage;
 
 struct lmc_reader {
     lmc_source source;
@@ -10282,6 +10358,7 @@ struct lmc_reader {
     size_t window_file;
     uint64_t window_start;
     lmc__buffer base[2];        /* predictions of blocks that are not wanted whole: by another snapshot, by this one (which may need the first) */
+    lmc__salvage salvage;
 };
 
 typedef struct lmc__entry {
@@ -10318,6 +10395,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__TRY(lmc__append(&r->files, NULL, sizeof *next));
         next = lmc__file_at(r, r->n_files);
         next->memory.alloc_user = r->options.alloc_user;
+        next->is_described = 1;
         r->n_files++;
         LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
         LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));
@@ -10338,11 +10416,14 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
         LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
         LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
-        LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
-        if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
-        if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
-        LMC__TRY(lmc__add_run(&r->origin, &run.run));
+        run.prediction = LMC_OK;
+        if (!r->options.salvage) {
+            LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+            LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+            if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
+            if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
+            LMC__TRY(lmc__add_run(&r->origin, &run.run));
+        }
         run.first_block = r->block_at.size / 8;
         run.blocks = *p;
         LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
@@ -10357,7 +10438,7 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         r->block_at.size += 8 * ((size_t)run.run.n_blocks + 1);
         f->n_runs++;
     }
-    LMC__CHECK(*offset <= r->source.size, LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
+    LMC__CHECK(*offset <= (r->options.salvage ? LMC__MAX_FILE_SIZE : r->source.size), LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
     return LMC_OK;
 }
 
@@ -10383,24 +10464,61 @@ static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const
     return LMC_OK;
 }
 
-static enum lmc_status lmc__open_reader(lmc_reader *r)
+/* The INDX section, which is at that place and within the file. *offset: where it says that it begins. */
+static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_t index_size, uint64_t *offset)
 {
     const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    const lmc__kernels *k = r->coder->wave.k;
+    lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
+    uint64_t position = 0, n_entries, i;
+    const uint8_t *p, *end, *entries;
+    lmc__section section;
+    *offset = LMC__HEADER_SIZE;
+    LMC__CHECK(index_size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    if (index_size > limit) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&r->index, index_size));
+    LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
+    if (!r->options.salvage) { /* else what the header says is known */
+        LMC__TRY(lmc__get_section(&section, r->index.data, k));
+        LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 && section.size == index_size - LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    }
+    p = r->index.data + LMC__SECTION_HEADER_SIZE;
+    end = r->index.data + index_size;
+    LMC__CHECK(k->crc32c(0, p, (size_t)(end - p)) == lmc__load32(r->index.data + 20), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
+    n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
+    entries = p + LMC__INDEX_BODY_SIZE;
+    p = entries;
+    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, offset, &position));
+    LMC__CHECK(r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
+    LMC__TRY(lmc__collect_items(items, entries, n_entries));
+    lmc__snapshot_identity(items, r->identity);
+    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* What the reader keeps of an intact header. */
+static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
+{
+    memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
+    r->chain_depth = lmc__load32(header + 64);
+    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
+}
+
+static enum lmc_status lmc__open_reader(lmc_reader *r)
+{
     const uint64_t total = r->source.size;
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset = LMC__HEADER_SIZE, position = 0, n_entries, i;
+    uint64_t index_at, index_size, offset;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
-    lmc__section section;
-    lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
-    const uint8_t *p, *end, *entries;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
     if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
     LMC__TRY(lmc__check_header(header, k));
-    memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
-    r->chain_depth = lmc__load32(header + 64);
-    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
+    lmc__keep_header(r, header);
     if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -10409,27 +10527,18 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
     LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE && index_size == total - LMC__TRAILER_SIZE - index_at, LMC_ERR_CORRUPT);
-    LMC__CHECK(index_size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (index_size > limit) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&r->index, index_size));
-    LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
-    LMC__TRY(lmc__get_section(&section, r->index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 && section.size == index_size - LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
-    p = r->index.data + LMC__SECTION_HEADER_SIZE;
-    end = r->index.data + index_size;
-    LMC__CHECK(k->crc32c(0, p, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
-    entries = p + LMC__INDEX_BODY_SIZE;
-    p = entries;
-    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, &offset, &position));
-    LMC__CHECK(offset == index_at && r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
-    LMC__TRY(lmc__collect_items(items, entries, n_entries));
-    lmc__snapshot_identity(items, r->identity);
-    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_index(r, index_at, index_size, &offset));
+    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
     return LMC_OK;
+}
+
+static enum lmc_status lmc__open_salvage(lmc_reader *r);
+static void lmc__free_salvage(lmc_reader *r);
+static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size);
+/* Readers of damaged files have no run everywhere. */
+static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number, uint64_t offset)
+{
+    return number < f->first_run + f->n_runs && lmc__run_at(r, number)->run.start <= offset && offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
@@ -10507,7 +10616,7 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
     size_t i, j, k;
-    int can = r && r->chain_depth != 0;
+    int can = r && r->chain_depth != 0 && !r->options.salvage;
     memset(&items, 0, sizeof items);
     if (can && base) {
         items.alloc_user = r->options.alloc_user;
@@ -10549,7 +10658,7 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
-    if (status == LMC_OK) status = lmc__open_reader(r);
+    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
         return status;
@@ -10574,6 +10683,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
     lmc__free_buffer(&r->window);
     lmc__free_buffer(&r->base[0]);
     lmc__free_buffer(&r->base[1]);
+    lmc__free_salvage(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
 }
@@ -10655,6 +10765,7 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
     lmc__coder *c = r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    if (r->options.salvage) return lmc__read_salvaged(r, number, offset, dst, size);
     while (block * run->block_size < end) {
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
         const size_t n = (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
@@ -10707,8 +10818,11 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     while (size != 0) {
         const size_t number = lmc__find_run(r, lmc__file_at(r, file_number), offset);
         const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t at = offset - run->start;
-        size_t part = (size_t)lmc__min64(size, run->size - at);
+        uint64_t at;
+        size_t part;
+        LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset), LMC_ERR_NOT_FOUND);
+        at = offset - run->start;
+        part = (size_t)lmc__min64(size, run->size - at);
         if (file_number == r->window_file && offset >= r->window_start && offset - r->window_start < r->window.size) {
             part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
             memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
@@ -10745,7 +10859,9 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     if (size == 0) return LMC_OK;
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
-        const size_t n = (size_t)lmc__min64(size, run->start + run->size - offset);
+        size_t n;
+        LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
@@ -10879,7 +10995,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || file_number >= r->n_files || !t || t->offset > lmc__file_at(r, file_number)->file.size ||
+    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t || t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
     q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
@@ -10928,7 +11044,7 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     const lmc__reader_file *f;
     uint64_t encoded = 0;
     size_t number;
-    if (!r || file_number >= r->n_files) return 0;
+    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
     f = lmc__file_at(r, file_number);
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
@@ -10949,7 +11065,1024 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     return encoded;
 }
 
-/* -- 9.10 identities of what is in no LMC file -- */
+/* -- 9.10 salvage (spec 16) -- */
+
+enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
+
+typedef struct lmc__found_section {
+    uint64_t at;
+    uint64_t body_at;           /* in reader->index */
+    uint64_t size;              /* of the body */
+    uint32_t number;
+    int kind;
+} lmc__found_section;
+
+/* The header of a block, right for that place. */
+typedef struct lmc__found_block {
+    uint64_t at;
+    uint32_t run, block;
+    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    uint8_t trust;              /* 3: where the index says; 2: in an unbroken row after its section; 1: elsewhere; 0: also within another block */
+    uint8_t is_doubtful;        /* there is another one, as good, of other content */
+    uint8_t has_prediction;
+    uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but a part of its content */
+} lmc__found_block;
+
+/* The header of a block, perhaps: of which run is not known yet. Its position is the run's state (lmc__run_state) ^ state. */
+typedef struct lmc__orphan {
+    lmc__found_block block;
+    uint32_t state;
+    uint32_t after;             /* number of the run that it follows, plus 1 */
+    uint64_t after_at;          /* and where that one's section ended */
+} lmc__orphan;
+
+#define LMC__MAX_ORPHANS ((size_t)1 << 20)
+#define LMC__MAX_COPIES 4u      /* of a block that are tried */
+
+static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i) { return (lmc__found_block *)(void *)r->salvage.blocks.data + i; }
+
+static int lmc__compare_found(const lmc__found_block *a, const lmc__found_block *b)
+{
+    if (a->run != b->run) return a->run < b->run ? -1 : 1;
+    if (a->block != b->block) return a->block < b->block ? -1 : 1;
+    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Heap sort, unless they are in order, as they are in a file that was not shuffled. */
+static void lmc__sort_found(lmc__found_block *found, size_t n)
+{
+    size_t start = n / 2, end = n, i = 1;
+    while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
+    if (i >= n) return;
+    while (end > 1) {
+        size_t root, child;
+        lmc__found_block item;
+        if (start > 0) item = found[--start];
+        else {
+            item = found[--end];
+            found[end] = found[0];
+        }
+        for (root = start; (child = 2 * root + 1) < end; root = child) {
+            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0) child++;
+            if (lmc__compare_found(&item, &found[child]) >= 0) break;
+            found[root] = found[child];
+        }
+        found[root] = item;
+    }
+}
+
+/* The first of the sorted ones that is not before (run, block). */
+static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
+{
+    size_t low = 0, high = r->salvage.n_blocks;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const lmc__found_block *const f = lmc__found_at(r, middle);
+        if (f->run < run || (f->run == run && f->block < block)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run backwards -- */
+
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
+{
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++) state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
+        state ^= p[--size];
+    }
+    return state;
+}
+
+/* Exclusive or of the block's number and of lmc__run_state of its run. */
+static uint32_t lmc__header_state(const uint8_t *header)
+{
+    static const uint8_t zeros[4] = {0, 0, 0, 0};
+    return lmc__rewind_crc(lmc__rewind_crc(~lmc__load32(header + 20), header, 20), zeros, 4);
+}
+
+static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
+{
+    uint8_t field[4];
+    lmc__store32(field, run);
+    return ~k->crc32c(0, field, 4);
+}
+
+/* -- the walk through the file -- */
+
+/* Bytes of the file; what cannot be read is zero. 1: all could. */
+static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
+{
+    size_t i, part;
+    int all = 1;
+    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
+    for (i = 0; i < size; i += part) {
+        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
+        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
+        memset(dst + i, 0, part);
+        all = 0;
+    }
+    return all;
+}
+
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
+static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t more, const uint8_t **p, size_t *n)
+{
+    lmc__salvage *const s = &r->salvage;
+    if (at < s->view_at || at - s->view_at > s->view.size || size > s->view.size - (size_t)(at - s->view_at)) {
+        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, r->source.size - at);
+        s->view.size = 0;
+        LMC__TRY(lmc__reserve(&s->view, wanted));
+        (void)lmc__read_rest(r, at, s->view.data, wanted);
+        s->view.size = wanted;
+        s->view_at = at;
+    }
+    *p = s->view.data + (size_t)(at - s->view_at);
+    *n = s->view.size - (size_t)(at - s->view_at);
+    return LMC_OK;
+}
+
+typedef struct lmc__walk {
+    uint64_t at;
+    uint64_t resume;            /* if nothing is there: where to search on, behind the last header that was found */
+    uint64_t last_size;         /* of what begins there: its bytes are read again */
+    int is_linked;              /* `at` is where that ends */
+    int is_row;                 /* an unbroken one since a section */
+    int is_end;                 /* the index has been reached */
+    uint64_t outer_end;         /* of the block that the search began in; its numbers */
+    uint32_t outer_run, outer_block;
+    uint32_t after;             /* number of the run at hand, plus 1; 0: none yet */
+    uint64_t after_at;
+    int has_run;                /* without index: it is known */
+    lmc__run run;               /* then */
+    int can_pop;                /* the last thing found was a block, which would be taken back if too much were read twice */
+    int is_whole;               /* it was a section, and is intact */
+} lmc__walk;
+
+/* What may be read twice: a hostile file can have a header at every byte. */
+static int lmc__may_claim(lmc_reader *r, uint64_t size)
+{
+    lmc__salvage *const s = &r->salvage;
+    if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20)) return 0;
+    s->claimed += size;
+    return 1;
+}
+
+static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
+
+/* *step: the size of the section at p, 0 if there is none. */
+static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
+{
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__salvage *const s = &r->salvage;
+    const size_t size_before = r->index.size;
+    lmc__found_section found;
+    lmc__section section;
+    lmc__buffer *body;
+    int is_whole;
+    *step = 0;
+    if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
+    if (section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
+    if (lmc__is_kind(&section, "INDX")) {
+        int is_foreign = 0;
+        if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size)) return LMC_OK; /* where it begins the walk ends */
+        LMC__TRY(lmc__take_index(r, w->at, LMC__SECTION_HEADER_SIZE + section.size, &is_foreign));
+        if (!s->damage.has_index && (!w->is_linked || is_foreign)) return LMC_OK;
+        w->is_end = 1; /* nothing follows it, be it damaged or not */
+        if (!s->damage.has_index) s->damage.is_complete = s->damage.n_breaks == 0;
+        s->end = w->at;
+        *step = LMC__SECTION_HEADER_SIZE + section.size;
+        return LMC_OK;
+    }
+    found.kind = lmc__is_kind(&section, "FILE") ? LMC__KIND_FILE : LMC__KIND_RUN;
+    /* a section and a block before it take so many bytes at least */
+    if ((found.kind == LMC__KIND_RUN && !lmc__is_kind(&section, "RUN ")) || section.number > w->at / 56 + 1) return LMC_OK;
+    if (!lmc__may_claim(r, section.size)) return LMC_OK;
+    body = s->damage.has_index ? &s->container : &r->index;
+    if (s->damage.has_index) body->size = 0;
+    found.body_at = body->size;
+    LMC__TRY(lmc__reserve(body, section.size));
+    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size, (size_t)section.size);
+    is_whole = k->crc32c(0, body->data + body->size, (size_t)section.size) == section.body_crc;
+    if (!is_whole && !w->is_linked) return LMC_OK;
+    s->damage.n_sections += !is_whole;
+    found.at = w->at;
+    found.size = section.size;
+    found.number = section.number;
+    if (is_whole && !s->damage.has_index) {
+        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
+        r->index.size += (size_t)section.size;
+    }
+    w->has_run = 0;
+    if (found.kind == LMC__KIND_RUN) {
+        lmc_file file;
+        uint64_t start;
+        memset(&file, 0, sizeof file);
+        file.size = LMC_UNKNOWN_SIZE;
+        w->after = section.number + 1;
+        w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section.size;
+        if (is_whole && !s->damage.has_index && section.size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
+            const uint8_t *const segment = r->index.data + size_before + LMC__RUN_BODY_SIZE;
+            start = lmc__load64(segment + 8);
+            w->has_run = start <= LMC__MAX_FILE_SIZE &&
+                         lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size, lmc__load32(segment), &file, &start) == LMC_OK;
+        }
+    }
+    w->is_row = 1;
+    w->is_whole = is_whole;
+    w->can_pop = 0;
+    *step = LMC__SECTION_HEADER_SIZE + section.size;
+    return LMC_OK;
+}
+
+static int lmc__fits_run(const lmc__run *run, uint32_t block, size_t length) { return block < run->n_blocks && lmc__block_size_at(run, block) == length; }
+
+/* *step: the size of the block at p, 0 if there is none that fits the run at hand. */
+static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
+{
+    lmc__salvage *const s = &r->salvage;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const size_t n_known = r->runs.size / sizeof(lmc__reader_run), first = w->after ? w->after - 1 : 0;
+    lmc_block_info info;
+    lmc__orphan o;
+    size_t j;
+    *step = 0;
+    if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at || info.encoded_size <= LMC_BLOCK_HEADER_SIZE) return LMC_OK;
+    memset(&o, 0, sizeof o);
+    o.block.at = w->at;
+    o.block.size = (uint32_t)info.encoded_size;
+    o.block.length = (uint32_t)info.size;
+    o.block.crc = info.crc;
+    o.block.has_prediction = (uint8_t)info.has_prediction;
+    o.block.trust = w->is_row ? 2 : 1;
+    if (w->at < w->outer_end) {
+        o.block.trust = 0;
+        o.block.outer_run = w->outer_run;
+        o.block.outer_block = w->outer_block;
+    }
+    o.state = lmc__header_state(p);
+    o.after = w->after;
+    o.after_at = w->after_at;
+    /* with an index, the sections of a few runs may be missing in between */
+    for (j = first; s->damage.has_index ? j < n_known && j < first + 4 : w->has_run && j == first; j++) {
+        const lmc__run *const run = s->damage.has_index ? &lmc__run_at(r, j)->run : &w->run;
+        o.block.run = (uint32_t)j;
+        o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
+        if (!lmc__fits_run(run, o.block.block, info.size)) continue;
+        w->after = (uint32_t)j + 1;
+        LMC__TRY(lmc__append(&s->blocks, &o.block, sizeof o.block));
+        *step = info.encoded_size;
+        w->can_pop = 1;
+        w->is_whole = 0;
+        return LMC_OK;
+    }
+    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(r, LMC_BLOCK_HEADER_SIZE)) return lmc__append(&s->orphans, &o, sizeof o);
+    return LMC_OK;
+}
+
+/* Nothing that could be is where the last thing ends. That may be damaged itself, and shorter or longer than its header says: search from there. */
+static void lmc__break_link(lmc_reader *r, lmc__walk *w)
+{
+    lmc__salvage *const s = &r->salvage;
+    const lmc__found_block *last;
+    s->damage.n_breaks++;
+    w->is_linked = w->is_row = 0;
+    if (w->can_pop) {
+        last = lmc__found_at(r, s->blocks.size / sizeof *last - 1);
+        if (lmc__may_claim(r, w->last_size)) {
+            w->outer_end = w->at;
+            w->outer_run = last->run;
+            w->outer_block = last->block;
+        } else s->blocks.size -= sizeof *last;
+    }
+    w->can_pop = 0;
+    w->at = w->resume;
+}
+
+static enum lmc_status lmc__walk_through(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    uint8_t is_first[256]; /* bytes with which a header begins */
+    lmc__walk w;
+    memset(is_first, 0, sizeof is_first);
+    is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
+    memset(&w, 0, sizeof w);
+    w.at = LMC__HEADER_SIZE;
+    w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
+    w.is_linked = 1;
+    while (!w.is_end) {
+        uint64_t step = 0;
+        const uint8_t *p;
+        size_t n, i;
+        if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
+            if (w.at == s->end && s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
+            if (w.at == s->end || !w.is_linked) break; /* else behind an incomplete block */
+            lmc__break_link(r, &w);
+            continue;
+        }
+        LMC__TRY(lmc__view(r, w.at, LMC__SECTION_HEADER_SIZE, w.is_linked ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(r, &w, p, &step));
+        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(r, &w, p, &step));
+        if (step) {
+            w.resume = w.at + (w.is_whole ? step : LMC__SECTION_HEADER_SIZE); /* a block's header is as large */
+            w.last_size = step;
+            w.at += step;
+            w.is_linked = 1;
+        } else if (w.is_linked) {
+            lmc__break_link(r, &w);
+        } else {
+            for (i = 1; i < n && !is_first[p[i]]; i++) {}
+            w.at += i;
+        }
+    }
+    return LMC_OK;
+}
+
+/* -- tables -- */
+
+static void lmc__clear_tables(lmc_reader *r)
+{
+    size_t i;
+    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
+    r->n_files = r->n_metadata = 0;
+    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size = r->metadata.size = 0;
+    lmc__free_buffer(&r->paths);
+    r->salvage.sections.size = r->salvage.blocks.size = r->salvage.orphans.size = 0;
+    memset(r->identity, 0, sizeof r->identity);
+}
+
+/* The index, if there is one at that place and it is this file's: sections before it are where it says, or all of it is. Another file's could be
+ * part of a damaged block. What was found so far is forgotten then, for all is searched again with its help. */
+static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign)
+{
+    lmc__salvage *const s = &r->salvage;
+    lmc_reader found = *r;
+    uint8_t first[LMC__SECTION_HEADER_SIZE];
+    uint64_t offset;
+    enum lmc_status status;
+    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data = found.metadata.data = found.paths.data = NULL;
+    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap = found.metadata.cap = found.paths.cap = 0;
+    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size = found.metadata.size = found.paths.size = 0;
+    found.n_files = found.n_metadata = 0;
+    status = lmc__read_index(&found, at, size, &offset);
+    if (status == LMC_OK && offset != at &&
+        (!lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
+         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8, sizeof first) != 0)) {
+        *is_foreign = 1;
+        status = LMC_ERR_CORRUPT;
+    }
+    if (status == LMC_OK) {
+        lmc__section section;
+        s->damage.n_sections = lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
+        s->damage.n_breaks = 0;
+        lmc__clear_tables(r);
+        lmc__free_buffer(&r->index);
+        lmc__free_buffer(&r->files);
+        lmc__free_buffer(&r->runs);
+        lmc__free_buffer(&r->block_at);
+        lmc__free_buffer(&r->keys);
+        lmc__free_buffer(&r->metadata);
+        r->index = found.index;
+        r->files = found.files;
+        r->runs = found.runs;
+        r->block_at = found.block_at;
+        r->keys = found.keys;
+        r->metadata = found.metadata;
+        r->paths = found.paths;
+        r->n_files = found.n_files;
+        r->n_metadata = found.n_metadata;
+        memcpy(r->identity, found.identity, LMC_IDENTITY_SIZE);
+        s->damage.has_index = s->damage.is_complete = 1;
+        s->end = at;
+        return LMC_OK;
+    }
+    lmc__clear_tables(&found); /* of what is shared, only the sizes in this copy */
+    lmc__free_buffer(&found.index);
+    lmc__free_buffer(&found.files);
+    lmc__free_buffer(&found.runs);
+    lmc__free_buffer(&found.block_at);
+    lmc__free_buffer(&found.keys);
+    lmc__free_buffer(&found.metadata);
+    return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
+}
+
+/* So many files and runs, of which nothing is known so far. */
+static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
+{
+    while (r->n_files < n) {
+        lmc__reader_file *f;
+        LMC__TRY(lmc__append(&r->files, NULL, sizeof *f));
+        f = lmc__file_at(r, r->n_files++);
+        f->memory.alloc_user = r->options.alloc_user;
+        f->file.path = "";
+        f->file.size = LMC_UNKNOWN_SIZE;
+        f->first_run = r->runs.size / sizeof(lmc__reader_run);
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
+{
+    while (r->runs.size / sizeof(lmc__reader_run) < n) {
+        lmc__reader_run *run;
+        LMC__TRY(lmc__append(&r->runs, NULL, sizeof *run));
+        run = lmc__run_at(r, r->runs.size / sizeof *run - 1);
+        run->prediction = LMC_ERR_NOT_FOUND;
+        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK;
+    }
+    return LMC_OK;
+}
+
+/* A run belongs to a file, and lies behind all that did so before. */
+static void lmc__give_run(lmc_reader *r, size_t number)
+{
+    lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
+    if (f->n_runs == 0) f->first_run = number;
+    else if (number < f->first_run) {
+        f->n_runs += f->first_run - number;
+        f->first_run = number;
+    }
+    if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
+}
+
+/* Without an index: files and runs by their sections. Those that contradict what came before count as lost. */
+static enum lmc_status lmc__collect_sections(lmc_reader *r)
+{
+    const lmc__salvage *const s = &r->salvage;
+    const lmc__found_section *const found = (const lmc__found_section *)(const void *)s->sections.data;
+    const size_t n = s->sections.size / sizeof *found;
+    size_t i, last_file = 0;
+    uint64_t last_end = 0;
+    for (i = 0; i < n; i++) {
+        const uint8_t *const body = r->index.data + (size_t)found[i].body_at;
+        const size_t size = (size_t)found[i].size;
+        if (found[i].kind == LMC__KIND_FILE) {
+            lmc__reader_file *f;
+            enum lmc_status status;
+            if (found[i].number < r->n_files) continue;
+            LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
+            f = lmc__file_at(r, found[i].number);
+            status = lmc__parse_file(&f->file, &f->memory, body, size);
+            if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
+            if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+            f->is_described = status == LMC_OK;
+            if (status == LMC_OK) continue;
+            memset(&f->file, 0, sizeof f->file);
+            f->file.path = "";
+            f->file.size = LMC_UNKNOWN_SIZE;
+        } else {
+            lmc__reader_run *run;
+            lmc__run parsed;
+            uint32_t file_number;
+            uint64_t position;
+            if (found[i].number < r->runs.size / sizeof *run || size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) continue;
+            file_number = lmc__load32(body + LMC__RUN_BODY_SIZE);
+            position = lmc__load64(body + LMC__RUN_BODY_SIZE + 8);
+            if (file_number > found[i].at / 56 || file_number < last_file || (file_number == last_file && position < last_end)) continue;
+            if (position > LMC__MAX_FILE_SIZE) continue;
+            LMC__TRY(lmc__extend_files(r, (size_t)file_number + 1));
+            if (lmc__parse_run(&parsed, body, size, file_number, &lmc__file_at(r, file_number)->file, &position) != LMC_OK) continue;
+            LMC__TRY(lmc__extend_runs(r, (size_t)found[i].number + 1));
+            run = lmc__run_at(r, found[i].number);
+            run->run = parsed;
+            run->prediction = LMC_OK;
+            lmc__give_run(r, found[i].number);
+            last_file = file_number;
+            last_end = position;
+        }
+    }
+    return LMC_OK;
+}
+
+/* -- orphans: blocks of runs whose sections are lost, or that are in the wrong place -- */
+
+/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and the run before it, if there is one, is. */
+static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
+{
+    const size_t n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
+    const lmc__run *const behind = number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND ? &lmc__run_at(r, number + 1)->run : NULL;
+    const lmc__reader_file *f;
+    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND) return 0; /* nor where that one ends */
+    *file_number = before ? before->file_number : 0;
+    *start = before ? before->start + before->size : 0;
+    if (behind && behind->file_number == *file_number) return behind->start > *start;
+    if (*file_number >= r->n_files) return 0;
+    f = lmc__file_at(r, *file_number);
+    if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
+    if (*start < f->file.size) return 1;
+    /* the next file that has bytes, if all up to that are known */
+    do {
+        if (++*file_number >= r->n_files) return 0;
+        f = lmc__file_at(r, *file_number);
+        if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
+    } while (f->file.size == 0);
+    *start = 0;
+    return !behind || behind->file_number > *file_number || (behind->file_number == *file_number && behind->start > 0);
+}
+
+/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is certain, the run gets it. */
+static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
+{
+    const uint32_t number = block->run;
+    uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
+    size_t file_number, i, largest = block[0].length;
+    const lmc__reader_file *f;
+    lmc__run run;
+    LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
+    if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
+    for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK; /* a lone block, which might be the last: of what size the others are is not known */
+    if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
+        if (block[n - 1].block != 0) return LMC_OK;
+        largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
+    }
+    for (i = 0; i < n; i++)
+        if (block[i].length > largest || (block[i].length < largest && block[i].block != block[n - 1].block)) return LMC_OK;
+    f = lmc__file_at(r, file_number);
+    if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
+    if ((size_t)number + 1 < r->runs.size / sizeof(lmc__reader_run)) {
+        const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
+        if (behind->run.size != 0 && behind->run.file_number == file_number) limit = behind->run.start;
+    }
+    if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
+    end = start + block[n - 1].block * (uint64_t)largest;
+    if (block[n - 1].length > limit - end) return LMC_OK;
+    memset(&run, 0, sizeof run);
+    run.start = start;
+    run.size = end + block[n - 1].length - start;
+    run.block_size = largest;
+    run.n_blocks = (uint64_t)block[n - 1].block + 1;
+    run.file_number = file_number;
+    lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
+    lmc__give_run(r, number);
+    return LMC_OK;
+}
+
+/* Finds the runs of orphans. */
+static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = r->runs.size / sizeof(lmc__reader_run);
+    lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
+    uint64_t tries = 0;
+    size_t i, j, n_left = 0;
+    for (i = 0; i < n; i++) {
+        const size_t first = o[i].after ? o[i].after - 1 : 0;
+        int is_found = 0;
+        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found; j++, tries++) { /* of known runs; those that follow first */
+            const size_t number = (first + j) % n_runs;
+            o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
+            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND && lmc__fits_run(&lmc__run_at(r, number)->run, o[i].block.block, o[i].block.length);
+            if (is_found) o[i].block.run = (uint32_t)number;
+        }
+        if (is_found) {
+            if (o[i].block.trust == 2) o[i].block.trust = 1;
+            LMC__TRY(lmc__append(&s->blocks, &o[i].block, sizeof o[i].block));
+        } else o[n_left++] = o[i];
+    }
+    s->orphans.size = n_left * sizeof *o;
+    if (s->damage.has_index) s->orphans.size = 0; /* all runs are known: these are none of theirs */
+    return LMC_OK;
+}
+
+/* Of runs that nobody knows: the one number between those known for which the block's number is not beyond what the bytes since then can hold. */
+static enum lmc_status lmc__number_orphans(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
+    lmc__buffer numbered;
+    enum lmc_status status = LMC_OK;
+    lmc__found_block *block;
+    size_t i, j, first;
+    memset(&numbered, 0, sizeof numbered);
+    numbered.alloc_user = r->options.alloc_user;
+    for (i = 0; i < n && status == LMC_OK; i++) {
+        const uint64_t most = o[i].block.at < o[i].after_at ? 0 : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
+        const size_t from = o[i].after && (o[i].after > n_runs || lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND) ? o[i].after - 1 : o[i].after;
+        lmc__found_block found = o[i].block;
+        unsigned n_found = 0;
+        for (j = from; j < from + 16 && j <= UINT32_MAX && (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND); j++) {
+            const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
+            if (number > most) continue;
+            n_found++;
+            found.run = (uint32_t)j;
+            found.block = number;
+        }
+        if (n_found == 1) status = lmc__append(&numbered, &found, sizeof found);
+    }
+    block = (lmc__found_block *)(void *)numbered.data;
+    lmc__sort_found(block, numbered.size / sizeof *block);
+    for (first = 0; first < numbered.size / sizeof *block && status == LMC_OK; first = i) {
+        for (i = first; i < numbered.size / sizeof *block && block[i].run == block[first].run; i++) {}
+        status = lmc__place_run(r, block + first, i - first);
+    }
+    if (status == LMC_OK && numbered.size) status = lmc__append(&s->blocks, numbered.data, numbered.size);
+    lmc__free_buffer(&numbered);
+    return status;
+}
+
+/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not known yet of their worth. */
+static void lmc__choose_blocks(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    const size_t n = s->blocks.size / sizeof(lmc__found_block);
+    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
+    size_t i, j, n_kept = 0, n_all = 0;
+    for (i = 0; i < n && s->damage.has_index; i++) {
+        const uint64_t *const at = lmc__block_at(r) + lmc__run_at(r, f[i].run)->first_block + f[i].block;
+        if (f[i].size != at[1] - at[0]) continue; /* another file's: the index has the sizes of all */
+        if (f[i].at == at[0]) f[i].trust = 3;
+        f[n_all++] = f[i];
+    }
+    if (!s->damage.has_index) n_all = n;
+    lmc__sort_found(f, n_all);
+    for (i = 0; i < n_all; i = j) {
+        const lmc__found_block best = f[i];
+        size_t n_copies = 0;
+        f[n_kept] = best;
+        for (j = i + 1; j < n_all && f[j].run == best.run && f[j].block == best.block; j++) {
+            if (f[j].crc == best.crc && f[j].length == best.length) {
+                if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
+            } else if (f[j].trust == best.trust) f[n_kept].is_doubtful = 1;
+        }
+        n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
+    }
+    s->blocks.size = n_kept * sizeof *f;
+    s->n_blocks = n_kept;
+}
+
+/* Blocks of runs without a place go behind the others, which stay sorted. */
+static enum lmc_status lmc__part_blocks(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
+    lmc__buffer unplaced;
+    enum lmc_status status = LMC_OK;
+    size_t i, n_kept = 0;
+    memset(&unplaced, 0, sizeof unplaced);
+    unplaced.alloc_user = r->options.alloc_user;
+    for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
+        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) && lmc__run_at(r, f[i].run)->run.size != 0) f[n_kept++] = f[i];
+        else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
+    }
+    s->n_blocks = n_kept;
+    s->blocks.size = n_kept * sizeof *f;
+    if (status == LMC_OK && unplaced.size) status = lmc__append(&s->blocks, unplaced.data, unplaced.size);
+    lmc__free_buffer(&unplaced);
+    return status;
+}
+
+/* Starts of unknown runs within a file, for searching; and what each run is predicted by. */
+static enum lmc_status lmc__finish_runs(lmc_reader *r)
+{
+    size_t i, j;
+    for (i = 0; i < r->n_files; i++) {
+        lmc__reader_file *const f = lmc__file_at(r, i);
+        uint64_t end = 0;
+        for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
+            lmc__reader_run *const run = lmc__run_at(r, j);
+            if (run->run.size == 0) {
+                run->run.start = end;
+                run->run.file_number = i;
+            }
+            end = run->run.start + run->run.size;
+            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE && !r->origin.base) run->prediction = LMC_ERR_BASE_MISSING;
+            else if (run->prediction == LMC_OK) run->prediction = lmc__check_origin(&r->origin, &run->run);
+            /* the header that would have told whose base it is may be lost */
+            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE) run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        }
+    }
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__open_salvage(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    const uint64_t total = r->source.size;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    size_t i, n = 0;
+    int had_index = 0;
+    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user = r->options.alloc_user;
+    s->container.alloc_user = s->range.alloc_user = s->confirmed.alloc_user = r->options.alloc_user;
+    s->container_run = UINT32_MAX;
+    s->end = total;
+    if (total >= LMC__HEADER_SIZE && lmc__read_rest(r, 0, header, sizeof header)) {
+        const enum lmc_status status = lmc__check_header(header, k);
+        /* what its CRC confirms is no damage */
+        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) && (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED)) return status;
+        s->damage.has_header = status == LMC_OK;
+        if (status == LMC_OK) lmc__keep_header(r, header);
+        if (status == LMC_OK && r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
+    }
+    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE && lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
+        const uint64_t index_size = lmc__load64(trailer + 8);
+        const uint64_t index_at = index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
+        s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK && index_at >= LMC__HEADER_SIZE;
+        if (s->damage.has_trailer) s->end = index_at;
+        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 && k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
+            LMC__TRY(lmc__take_index(r, index_at, index_size, &had_index));
+        had_index = s->damage.has_index;
+    }
+    LMC__TRY(lmc__walk_through(r));
+    if (s->damage.has_index && !had_index) LMC__TRY(lmc__walk_through(r)); /* now that it is known */
+    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(r));
+    LMC__TRY(lmc__adopt_orphans(r));
+    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(r));
+    lmc__choose_blocks(r);
+    LMC__TRY(lmc__part_blocks(r));
+    LMC__TRY(lmc__finish_runs(r));
+    if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
+    for (i = 0; i < r->n_files; i++) {
+        lmc__file_at(r, i)->confirmed_at = n;
+        n += 1 + lmc__file_at(r, i)->file.n_tensors;
+    }
+    LMC__TRY(lmc__append(&s->confirmed, NULL, n));
+    s->run = r->n_files ? lmc__file_at(r, 0)->first_run : 0;
+    lmc__free_buffer(&s->orphans);
+    lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->view);
+    return LMC_OK;
+}
+
+static void lmc__free_salvage(lmc_reader *r)
+{
+    lmc__salvage *const s = &r->salvage;
+    lmc__free_buffer(&s->view);
+    lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->blocks);
+    lmc__free_buffer(&s->orphans);
+    lmc__free_buffer(&s->container);
+    lmc__free_buffer(&s->range);
+    lmc__free_buffer(&s->confirmed);
+}
+
+/* -- what was found, decoded -- */
+
+/* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block, uint8_t *dst)
+{
+    static const lmc__ahead nothing = {NULL, 0};
+    const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
+    lmc__coder *const c = r->coder;
+    enum lmc_status status;
+    lmc_position position;
+    lmc_block_info info;
+    const int is_own = run && run->run.prediction == LMC__PREDICT_OWN;
+    if (block->has_prediction) { /* before the coder is in use, which may have to read it */
+        if (!run) return LMC_ERR_NOT_FOUND;
+        LMC__TRY(run->prediction);
+        LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__read_prediction(&r->origin, &run->run, (uint64_t)block->block * run->run.block_size, dst, block->length));
+    }
+    LMC__TRY(lmc__set_coder(c, block->length, lmc__min(block->length, LMC_MAX_BLOCK_ELEMENTS), 0));
+    c->in[0].size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], block->size));
+    LMC__TRY(lmc__read_at(r, block->at, c->in[0].data, block->size));
+    position.run = block->run;
+    position.block = block->block;
+    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, block->size, position, &info));
+    LMC__CHECK(info.size == block->length && info.encoded_size == block->size && info.has_prediction == block->has_prediction, LMC_ERR_CORRUPT); /* it changed */
+    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info, info.has_prediction ? dst : NULL, c->wave.workspaces, c->wave.workspace_size);
+    return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
+}
+
+/* The copies of a block, of which the first is number i of those found, one after another. */
+static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i, uint8_t *dst)
+{
+    lmc__salvage *const s = &r->salvage;
+    const size_t n = number == SIZE_MAX ? s->blocks.size / sizeof(lmc__found_block) : s->n_blocks;
+    const lmc__found_block first = *lmc__found_at(r, i);
+    enum lmc_status status = LMC_ERR_NOT_FOUND;
+    size_t j;
+    if (first.is_doubtful) return LMC_ERR_CORRUPT;
+    for (j = i; j < n; j++) {
+        const lmc__found_block *const f = lmc__found_at(r, j);
+        if (f->run != first.run || f->block != first.block) break;
+        if (f->trust == 0 && !s->in_container && (f->outer_run != first.run || f->outer_block != first.block)) {
+            if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
+                const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
+                const lmc__found_block *const found = outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
+                s->container_status = LMC_ERR_NOT_FOUND;
+                if (found && found->run == f->outer_run && found->block == f->outer_block) {
+                    s->container.size = 0;
+                    LMC__TRY(lmc__reserve(&s->container, found->length));
+                    s->in_container = 1;
+                    s->container_status = lmc__decode_found(r, f->outer_run, outer, s->container.data);
+                    s->in_container = 0;
+                    if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+                }
+                s->container_run = f->outer_run;
+                s->container_block = f->outer_block;
+            }
+            if (s->container_status == LMC_OK) continue;
+        }
+        status = lmc__decode_copy(r, number, f, dst);
+        if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+    }
+    return status;
+}
+
+/* As lmc__read_run. */
+static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+{
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
+    while (size != 0) {
+        const uint64_t block = offset / run->block_size;
+        const size_t skip = (size_t)(offset - block * run->block_size), length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
+        const size_t i = lmc__find_found(r, number, block);
+        uint8_t *to = dst;
+        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number && lmc__found_at(r, i)->block == block, LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__found_at(r, i)->length == length, LMC_ERR_NOT_FOUND); /* of an unknown run */
+        if (n < length) {
+            part->size = 0;
+            LMC__TRY(lmc__reserve(part, length));
+            to = part->data;
+        }
+        LMC__TRY(lmc__decode_found(r, number, i, to));
+        if (n < length) memcpy(dst, to + skip, n);
+        dst += n;
+        offset += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+/* -- ranges -- */
+
+static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
+{
+    return (int8_t *)(void *)r->salvage.confirmed.data + lmc__file_at(r, file_number)->confirmed_at;
+}
+
+/* Tensors that end at or before `end` are complete, or never will be. */
+static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed, uint64_t end)
+{
+    lmc__digester *const d = &r->salvage.digester;
+    while (d->tensor < file->n_tensors && file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
+        const lmc_tensor *const t = &file->tensors[d->tensor];
+        const int is_whole = d->tensor_done == t->size;
+        const size_t tensor = d->tensor;
+        uint8_t identity[LMC_IDENTITY_SIZE];
+        lmc__finish_identity_to(d, identity); /* goes on to the next */
+        if (is_whole) confirmed[1 + tensor] = (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+    }
+}
+
+/* The next bytes of the file at hand; data NULL: they are lost. */
+static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data, uint64_t size)
+{
+    const lmc__kernels *const k = r->coder->wave.k;
+    lmc__salvage *const s = &r->salvage;
+    lmc__digester *const d = &s->digester;
+    const lmc_file *const file = &lmc__file_at(r, number)->file;
+    int8_t *const confirmed = lmc__confirmed_at(r, number);
+    const uint64_t end = offset + size;
+    if (!s->damage.has_index) return;
+    if (offset == 0) {
+        lmc__begin_digester(d, file);
+        s->is_whole = 1;
+    }
+    s->is_whole &= data != NULL;
+    if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
+    for (; offset < end && d->tensor < file->n_tensors; ) {
+        const lmc_tensor *const t = &file->tensors[d->tensor];
+        uint64_t part;
+        lmc__confirm_tensors(r, file, confirmed, offset);
+        if (d->tensor == file->n_tensors || file->tensors[d->tensor].offset >= end) break;
+        if (t != &file->tensors[d->tensor]) continue;
+        part = lmc__min64(end, t->offset + t->size);
+        if (offset < t->offset) {
+            if (data) data += t->offset - offset;
+            offset = t->offset;
+        }
+        part -= offset;
+        if (data && offset - t->offset == d->tensor_done) {
+            lmc__piece piece;
+            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
+            piece.size = (uint32_t)part;
+            piece.in_tensor = 1;
+            piece.crc = k->crc32c(0, data, (size_t)part);
+            d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece.crc, piece.size);
+            d->leaf_size += piece.size;
+            d->tensor_done += part;
+            if (d->leaf_size == LMC__LEAF_SIZE) {
+                uint8_t field[4];
+                lmc__store32(field, d->leaf_crc);
+                lmc__sha256_update(&d->sha, field, 4);
+                d->leaf_size = d->leaf_crc = 0;
+            }
+        }
+        offset += part;
+        if (data) data += part;
+    }
+    lmc__confirm_tensors(r, file, confirmed, end);
+    if (end == file->size && s->is_whole) confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+}
+
+static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
+{
+    lmc__salvage *const s = &r->salvage;
+    range->size = end - s->offset;
+    range->status = LMC_ERR_NOT_FOUND;
+    lmc__digest_range(r, s->file, s->offset, NULL, range->size);
+    s->offset = end;
+    return LMC_OK;
+}
+
+/* Number i of those found, to range. */
+static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
+{
+    lmc__salvage *const s = &r->salvage;
+    const uint64_t most = r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
+    const lmc__found_block *const f = lmc__found_at(r, i);
+    enum lmc_status status;
+    if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
+    s->range.size = 0;
+    LMC__TRY(lmc__reserve(&s->range, f->length));
+    range->size = f->length;
+    range->position.run = f->run;
+    range->position.block = f->block;
+    status = lmc__decode_found(r, number, i, s->range.data);
+    if (status == LMC_ERR_MEMORY) return status;
+    range->status = status;
+    if (status == LMC_OK) range->data = s->range.data;
+    s->delivered += f->length;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+{
+    lmc__salvage *const s = r ? &r->salvage : NULL;
+    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
+    memset(range, 0, sizeof *range);
+    range->position.run = range->position.block = UINT32_MAX;
+    for (; s->file < r->n_files; s->file++, s->offset = 0, s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
+        const lmc__reader_file *const f = lmc__file_at(r, s->file);
+        range->file_number = s->file;
+        range->offset = s->offset;
+        for (; s->run < f->first_run + f->n_runs; s->run++) {
+            const lmc__run *const run = &lmc__run_at(r, s->run)->run;
+            uint64_t at;
+            size_t i;
+            if (s->offset < run->start) return lmc__lose(r, range, run->start);
+            at = s->offset - run->start;
+            if (at >= run->size) continue;
+            i = lmc__find_found(r, s->run, at / run->block_size);
+            range->position.run = (uint32_t)s->run;
+            range->position.block = (uint32_t)(at / run->block_size);
+            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run) return lmc__lose(r, range, run->start + run->size);
+            if (lmc__found_at(r, i)->block != range->position.block) return lmc__lose(r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
+            LMC__TRY(lmc__deliver(r, s->run, i, range));
+            lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
+            s->offset += range->size;
+            return LMC_OK;
+        }
+        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size) return lmc__lose(r, range, f->file.size);
+        if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
+    }
+    if (s->unplaced == 0) s->unplaced = s->n_blocks;
+    if (s->unplaced == s->blocks.size / sizeof(lmc__found_block)) return LMC_ERR_NOT_FOUND;
+    range->file_number = SIZE_MAX;
+    range->offset = 0;
+    LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
+    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block); s->unplaced++) { /* its copies */
+        const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
+        if (f->run != range->position.run || f->block != range->position.block) break;
+    }
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
+{
+    if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
+    *damage = r->salvage.damage;
+    return LMC_OK;
+}
+
+LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
+{
+    return r && file_number < r->n_files && lmc__file_at(r, file_number)->is_described;
+}
+
+LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+{
+    const lmc_file *const file = lmc_get_file(r, file_number);
+    if (!file || !r->options.salvage) return 0;
+    return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+}
+
+/* -- 9.11 identities of what is in no LMC file -- */
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
@@ -11039,7 +12172,7 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
     return status;
 }
 
-/* -- 9.11 memory in place of callbacks -- */
+/* -- 9.12 memory in place of callbacks -- */
 
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
@@ -11107,7 +12240,7 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->size = memory->cap = memory->position = 0;
 }
 
-/* -- 9.12 names of things -- */
+/* -- 9.13 names of things -- */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 

@@ -1,0 +1,817 @@
+/* Readers of damaged files: whatever happens to a file, every block whose bytes are intact comes back, right, at its place; and nothing else does.
+ * Every bit is flipped and every length tried of files that hold all there is: predictions of a base, own ones, quantised blocks. */
+#include "t_parts.h"
+
+static uint64_t state = 2027;
+static t_guard g_file;
+
+/* -- where the blocks of an intact file are, from its index -- */
+
+typedef struct place {
+    size_t at, size;        /* in the LMC file */
+    uint32_t run, block;
+    unsigned prediction;    /* of the run */
+    size_t file, offset, length;
+} place;
+
+#define MAX_PLACES 4096
+typedef struct layout {
+    place places[MAX_PLACES];
+    size_t n, index_at;
+    size_t sections[64], section_sizes[64], n_sections; /* of the FILE and RUN sections, with their headers */
+} layout;
+
+static void lay_out(layout *l, const t_memory *m)
+{
+    const uint8_t *const trailer = m->data + m->size - 40;
+    const uint8_t *p;
+    uint32_t n;
+    memset(l, 0, sizeof *l);
+    l->index_at = (size_t)lmc__load64(trailer);
+    p = m->data + l->index_at + 24;
+    n = lmc__load32(p) + lmc__load32(p + 4);
+    for (p += 48; n > 0; n--) {
+        const uint8_t *const body = p + 32;
+        const size_t size = (size_t)lmc__load64(p + 16);
+        size_t at = (size_t)lmc__load64(p) + 24 + size, offset;
+        if (l->n_sections == 64) abort();
+        l->sections[l->n_sections] = (size_t)lmc__load64(p);
+        l->section_sizes[l->n_sections++] = 24 + size;
+        if (p[8] == 'F') {
+            const uint32_t n_tensors = lmc__load32(body + 32);
+            p = body + size + 16 + 32 * (n_tensors ? n_tensors : 1);
+        } else {
+            const size_t run_size = (size_t)lmc__load64(body), block_size = (size_t)1 << body[8];
+            const uint32_t run = lmc__load32(p + 12);
+            const uint8_t *sizes = body + size;
+            uint32_t block = 0;
+            for (offset = 0; offset < run_size; offset += block_size, block++, sizes += 4) {
+                place *const q = &l->places[l->n++];
+                if (l->n == MAX_PLACES) abort();
+                q->at = at;
+                q->size = lmc__load32(sizes);
+                q->run = run;
+                q->block = block;
+                q->prediction = body[9];
+                q->file = lmc__load32(body + 16);
+                q->offset = (size_t)lmc__load64(body + 24) + offset;
+                q->length = run_size - offset < block_size ? run_size - offset : block_size;
+                at += q->size;
+            }
+            p = sizes;
+        }
+    }
+}
+
+static const place *find_place(const layout *l, size_t file, uint64_t offset)
+{
+    size_t i;
+    for (i = 0; i < l->n; i++)
+        if (l->places[i].file == file && l->places[i].offset == offset) return &l->places[i];
+    return NULL;
+}
+
+/* -- one salvage, compared with the model -- */
+
+typedef struct outcome {
+    enum lmc_status status;     /* of opening */
+    uint8_t got[MAX_PLACES];    /* the block came back: 1; without its place: 2 */
+    size_t n_got, n_unplaced, n_lost, n_confirmed, n_contradicted, n_described;
+    uint64_t lost;              /* bytes */
+    lmc_damage damage;
+    size_t peak;
+} outcome;
+
+typedef struct setting {
+    const t_model *model;
+    const lmc_base *base;
+    layout *l;
+    t_heap *heap;               /* or NULL */
+    int may_be_wrong;           /* foreign blocks that nothing tells apart */
+} setting;
+
+static outcome o; /* large */
+
+static void salvage(const setting *s, t_memory *in)
+{
+    lmc_reader_options options;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_range range;
+    enum lmc_status status;
+    t_heap own;
+    t_heap *const heap = s->heap ? s->heap : &own;
+    size_t file = 0, i, j;
+    uint64_t at = 0;
+    memset(&o, 0, sizeof o);
+    memset(&own, 0, sizeof own);
+    own.fail_at = -1;
+    memset(&options, 0, sizeof options);
+    options.salvage = 1;
+    options.base = s->base;
+    options.alloc_user = heap;
+    source.read_at = t_read_at;
+    source.user = in;
+    source.size = in->size;
+    o.status = lmc_open_reader(&reader, &source, &options);
+    while (o.status == LMC_OK) {
+        const place *p;
+        size_t n;
+        status = lmc_next_range(reader, &range);
+        if (status == LMC_ERR_MEMORY && s->heap) continue;
+        if (status != LMC_OK) {
+            CHECK_STATUS(status, LMC_ERR_NOT_FOUND);
+            break;
+        }
+        CHECK((range.data != NULL) == (range.status == LMC_OK));
+        if (range.file_number == SIZE_MAX) {
+            o.n_unplaced++;
+            if (range.status != LMC_OK) continue;
+            for (i = 0; i < s->l->n && (s->l->places[i].run != range.position.run || s->l->places[i].block != range.position.block); i++) {}
+            if (!CHECK(i < s->l->n && range.size == s->l->places[i].length)) continue;
+            CHECK(memcmp(range.data, s->model->files[s->l->places[i].file].data + s->l->places[i].offset, (size_t)range.size) == 0);
+            o.got[i] = 2;
+            continue;
+        }
+        /* front to back, without gaps but at the end of files */
+        CHECK(range.file_number >= file && range.size != 0);
+        if (range.file_number != file) at = 0;
+        file = range.file_number;
+        CHECK(range.offset == at);
+        at += range.size;
+        if (range.status != LMC_OK) {
+            o.n_lost++;
+            o.lost += range.size;
+            continue;
+        }
+        p = find_place(s->l, file, range.offset);
+        if (s->may_be_wrong && !p) continue;
+        if (!CHECK(p && p->length == range.size && p->run == range.position.run && p->block == range.position.block)) continue;
+        n = memcmp(range.data, s->model->files[file].data + p->offset, p->length) == 0;
+        if (!s->may_be_wrong) CHECK(n);
+        if (n) {
+            o.n_got++;
+            o.got[p - s->l->places] = 1;
+        }
+    }
+    if (o.status == LMC_OK) {
+        CHECK_STATUS(lmc_get_damage(reader, &o.damage), LMC_OK);
+        for (i = 0; i < lmc_count_files(reader); i++) {
+            const lmc_file *const f = lmc_get_file(reader, i);
+            int confirmed = lmc_confirm(reader, i, NULL);
+            o.n_confirmed += confirmed > 0;
+            o.n_contradicted += confirmed < 0;
+            if (lmc_is_described(reader, i)) {
+                o.n_described++;
+                CHECK(i < s->model->n_files && strcmp(f->path, s->model->files[i].file.path) == 0);
+                for (j = 0; j < f->n_tensors; j++) {
+                    confirmed = lmc_confirm(reader, i, &f->tensors[j]);
+                    o.n_confirmed += confirmed > 0;
+                    o.n_contradicted += confirmed < 0;
+                    CHECK(strcmp(f->tensors[j].name, s->model->files[i].file.tensors[j].name) == 0);
+                }
+            } else CHECK(f->path[0] == 0 && f->size == LMC_UNKNOWN_SIZE && f->n_tensors == 0);
+        }
+        CHECK(s->may_be_wrong || o.n_contradicted == 0);
+        /* the reader's other functions */
+        for (i = 0; i < lmc_count_files(reader) && i < s->model->n_files && !s->heap; i++) {
+            uint8_t byte[40];
+            const t_file *f = &s->model->files[i];
+            if (f->size == 0) continue;
+            j = t_below(&state, f->size);
+            status = lmc_read_file(reader, i, j, byte, f->size - j < sizeof byte ? f->size - j : sizeof byte);
+            if (status == LMC_OK && !s->may_be_wrong) CHECK(memcmp(byte, f->data + j, f->size - j < sizeof byte ? f->size - j : sizeof byte) == 0);
+            CHECK(lmc_count_encoded(reader, i, 0, 1) == 0);
+        }
+    }
+    o.peak = heap->peak;
+    lmc_free_reader(reader);
+    CHECK(heap->live == 0 && heap->wrong_size == 0);
+}
+
+/* Every block that meets none of the bytes [from, to) of the intact file came back; `all` if those of own predictions are to, as well. */
+static void check_got(const setting *s, size_t from, size_t to, int without_base)
+{
+    size_t i, n = 0;
+    int own = 1;
+    CHECK_STATUS(o.status, LMC_OK);
+    for (i = 0; i < s->l->n; i++) { /* what others are predicted from */
+        const place *p = &s->l->places[i];
+        if (p->prediction != 2 && p->at < to && p->at + p->size > from) own = 0;
+    }
+    for (i = 0; i < s->l->n; i++) {
+        const place *p = &s->l->places[i];
+        if (p->at < to && p->at + p->size > from) continue;
+        if ((p->prediction == 2 && (!own || without_base)) || (p->prediction == 1 && without_base)) continue;
+        n++;
+        if (!CHECK(o.got[i] == 1)) {
+            printf("  run %lu block %lu at %lu\n", (unsigned long)p->run, (unsigned long)p->block, (unsigned long)p->at);
+            return;
+        }
+    }
+    CHECK(n > 0 || s->l->n == 0 || to - from > 500);
+}
+
+/* The same, of a file of which these bytes are right where they are. */
+static void place_copy(t_memory *in, const uint8_t *data, size_t size)
+{
+    memset(in, 0, sizeof *in);
+    in->data = t_tail(&g_file, size);
+    in->size = size;
+    memcpy(in->data, data, size);
+}
+
+static void test_intact(const setting *s, const t_memory *out)
+{
+    t_memory in;
+    size_t i, n = 0, n_tensors = 0;
+    for (i = 0; i < s->model->n_files; i++) {
+        n_tensors += 1 + s->model->files[i].file.n_tensors;
+        n += s->model->files[i].size;
+    }
+    place_copy(&in, out->data, out->size);
+    salvage(s, &in);
+    check_got(s, 0, 0, 0);
+    CHECK(o.n_lost == 0 && o.n_unplaced == 0 && o.n_confirmed == n_tensors && o.n_described == s->model->n_files);
+    CHECK(o.damage.has_header && o.damage.has_index && o.damage.has_trailer && o.damage.is_complete && !o.damage.n_breaks && !o.damage.n_sections);
+}
+
+static int in_payload(const layout *l, size_t at)
+{
+    size_t i;
+    for (i = 0; i < l->n; i++)
+        if (l->places[i].at + 24 <= at && at < l->places[i].at + l->places[i].size) return 1;
+    return 0;
+}
+
+static void test_flips(const setting *s, const t_memory *out, const char *name)
+{
+    t_memory in;
+    size_t i, k;
+    for (i = 0; i < out->size; i += t_quick ? 23 : 1) {
+        for (k = 0; k < 8; k++) {
+            t_note("%s: bit %lu of byte %lu of %lu", name, (unsigned long)k, (unsigned long)i, (unsigned long)out->size);
+            place_copy(&in, out->data, out->size);
+            in.data[i] ^= (uint8_t)(1u << k);
+            salvage(s, &in);
+            check_got(s, i, i + 1, 0);
+            /* what is damaged is said to be, but for bits of payloads that change nothing (a tree can be written in several ways) */
+            CHECK(!o.damage.has_header || !o.damage.has_index || !o.damage.has_trailer || o.damage.n_breaks || o.damage.n_sections || o.n_lost || in_payload(s->l, i));
+            CHECK(o.damage.is_complete);
+        }
+    }
+}
+
+static void test_cuts(const setting *s, const t_memory *out, const char *name)
+{
+    t_memory in;
+    size_t i, n;
+    for (i = 0; i < out->size; i += t_quick ? 23 : 1) {
+        t_note("%s: cut to %lu of %lu bytes", name, (unsigned long)i, (unsigned long)out->size);
+        place_copy(&in, out->data, i);
+        salvage(s, &in);
+        if (i >= 80) check_got(s, i, SIZE_MAX, 0);
+        CHECK(!o.damage.has_trailer && !(o.damage.is_complete && i < s->l->index_at + 24));
+    }
+    /* bytes are missing, or too many, in the middle; the index is there, or not */
+    for (i = 80; i < s->l->index_at; i += t_quick ? 29 : 3) {
+        int without_index = i % 2;
+        n = 1 + t_below(&state, i % 4 ? 20 : 200);
+        if (n > s->l->index_at - i) n = s->l->index_at - i;
+        t_note("%s: %lu bytes cut out at %lu%s", name, (unsigned long)n, (unsigned long)i, without_index ? ", no trailer" : "");
+        place_copy(&in, out->data, out->size - n);
+        memcpy(in.data + i, out->data + i + n, out->size - n - i);
+        if (without_index) in.data[in.size - 1] ^= 1;
+        salvage(s, &in);
+        check_got(s, i, i + n, 0);
+        t_note("%s: %lu bytes put in at %lu%s", name, (unsigned long)n, (unsigned long)i, without_index ? ", no trailer" : "");
+        place_copy(&in, out->data, out->size);
+        in.data = t_tail(&g_file, in.size += n);
+        memcpy(in.data, out->data, i);
+        t_fill(in.data + i, n, T_RANDOM, LMC_U8, i);
+        memcpy(in.data + i + n, out->data + i, out->size - i);
+        if (without_index) in.data[in.size - 1] ^= 1;
+        salvage(s, &in);
+        /* between two blocks nothing is lost */
+        {
+            size_t j, inside = 0;
+            for (j = 0; j < s->l->n; j++) inside |= s->l->places[j].at < i && i < s->l->places[j].at + s->l->places[j].size;
+            check_got(s, i, inside ? i + 1 : i, 0);
+        }
+    }
+}
+
+/* Blocks that were swapped, doubled, or overwritten by others of the same file. */
+static void test_moved(const setting *s, const t_memory *out, const char *name)
+{
+    t_memory in;
+    size_t i, j, k;
+    for (k = 0; k < (t_quick ? 40u : 600u); k++) {
+        const place *a = &s->l->places[i = t_below(&state, s->l->n)], *b = &s->l->places[j = t_below(&state, s->l->n)];
+        int is_swap = k % 2 && a->size == b->size;
+        t_note("%s: blocks %lu and %lu, round %lu", name, (unsigned long)i, (unsigned long)j, (unsigned long)k);
+        if (a->size > b->size && !is_swap) continue;
+        place_copy(&in, out->data, out->size);
+        memcpy(in.data + b->at, out->data + a->at, a->size);
+        if (is_swap) memcpy(in.data + a->at, out->data + b->at, b->size);
+        if (k % 3 == 0) in.data[in.size - 1] ^= 1;
+        salvage(s, &in);
+        if (i == j || is_swap) check_got(s, 0, 0, 0);
+        else check_got(s, b->at, b->at + b->size, 0);
+    }
+}
+
+/* Several things at once: a section and the index, then whatever else. What comes back is right, that is all that is asked for. */
+static void test_mixtures(const setting *s, const t_memory *out, const char *name)
+{
+    t_memory in;
+    size_t i, k, size;
+    for (i = 0; i < (t_quick ? 100u : 4000u); i++) {
+        t_note("%s: mixture %lu", name, (unsigned long)i);
+        size = i % 3 ? out->size : out->size - t_below(&state, out->size);
+        place_copy(&in, out->data, size);
+        for (k = 1 + t_below(&state, 5); k > 0 && size; k--) {
+            size_t from = t_below(&state, out->size), to = t_below(&state, size), n = 1 + t_below(&state, 60);
+            if (n > out->size - from) n = out->size - from;
+            if (n > size - to) n = size - to;
+            if (i & 1) memmove(in.data + to, out->data + from, n);
+            else in.data[to] ^= (uint8_t)(1 + t_below(&state, 255));
+        }
+        salvage(s, &in);
+    }
+}
+
+/* A section of a run is lost, and the index is, too: where the place of its blocks is certain, they come back all the same. */
+static void test_lost_sections(const setting *s, const t_memory *out, const char *name)
+{
+    t_memory in;
+    size_t i, j, n_placed = 0, n_unplaced = 0;
+    for (i = 0; i < s->l->n_sections; i++) {
+        const size_t at = s->l->sections[i], is_run = out->data[at] == 'R';
+        for (j = 0; j < s->l->section_sizes[i]; j += 5) {
+            size_t b;
+            t_note("%s: section %lu damaged at %lu, and the index", name, (unsigned long)i, (unsigned long)j);
+            place_copy(&in, out->data, s->l->index_at);
+            in.data[at + j] ^= 0x10;
+            salvage(s, &in);
+            CHECK_STATUS(o.status, LMC_OK);
+            for (b = 0; b < s->l->n; b++) {
+                const place *p = &s->l->places[b];
+                const int is_its = is_run && p->at > at && (i + 1 == s->l->n_sections || p->at < s->l->sections[i + 1]);
+                if (is_its) {
+                    n_placed += o.got[b] == 1;
+                    n_unplaced += o.got[b] == 2;
+                } else if (p->prediction != 2) CHECK(o.got[b] == 1);
+            }
+            if (!is_run) CHECK(o.n_described == s->model->n_files - 1);
+        }
+    }
+    CHECK(n_placed > 0);
+    (void)n_unplaced;
+}
+
+static void test_memory(const setting *given, const t_memory *out, const char *name)
+{
+    setting s = *given;
+    t_memory in;
+    t_heap heap;
+    long i, n = 1000000;
+    int kind;
+    for (kind = 0; kind < 3; kind++) {
+        n = 1000000;
+        for (i = 0; i < n; i += t_quick ? 7 : 1) {
+            t_note("%s: allocation %ld fails, kind %d", name, i, kind);
+            place_copy(&in, out->data, kind == 1 ? given->l->index_at : out->size);
+            if (kind == 2) in.data[in.size - 1] ^= 1;
+            memset(&heap, 0, sizeof heap);
+            heap.fail_at = i;
+            s.heap = &heap;
+            salvage(&s, &in);
+            if (heap.calls <= i) n = i;
+            if (o.status != LMC_OK) CHECK_STATUS(o.status, LMC_ERR_MEMORY);
+            else check_got(&s, 0, 0, 0); /* lmc_next_range goes on */
+        }
+        CHECK(i > 3);
+    }
+}
+
+/* Sectors that cannot be read. */
+typedef struct bad_disk {
+    t_memory *memory;
+    size_t from, to;
+} bad_disk;
+
+static int read_bad_disk(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const bad_disk *disk = (const bad_disk *)user;
+    if (offset < disk->to && offset + size > disk->from) return 5;
+    return t_read_at(disk->memory, offset, dst, size);
+}
+
+static void test_bad_disk(void)
+{
+    static t_model model;
+    static layout l;
+    static uint8_t data[300000];
+    t_memory out;
+    bad_disk disk;
+    lmc_source source;
+    lmc_reader_options options;
+    lmc_reader *reader = NULL;
+    lmc_range range;
+    size_t i, n_read = 0, n_lost = 0;
+    memset(&out, 0, sizeof out);
+    memset(&model, 0, sizeof model);
+    t_fill(data, sizeof data, T_RANDOM, LMC_U8, 3);
+    t_add_file(&model, "a", data, sizeof data);
+    CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+    lay_out(&l, &out);
+    t_note("bad sectors");
+    disk.memory = &out;
+    for (i = 0; i < out.size; i += 4096) {
+        disk.from = i;
+        disk.to = i + 4096;
+        source.read_at = read_bad_disk;
+        source.user = &disk;
+        source.size = out.size;
+        memset(&options, 0, sizeof options);
+        options.salvage = 1;
+        CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
+        while (lmc_next_range(reader, &range) == LMC_OK) {
+            n_read += range.status == LMC_ERR_READ;
+            n_lost += range.status == LMC_ERR_NOT_FOUND;
+            if (range.status == LMC_OK) CHECK(memcmp(range.data, data + range.offset, (size_t)range.size) == 0);
+            else CHECK(range.size <= 131072);
+        }
+        lmc_free_reader(reader);
+    }
+    CHECK(n_read > 30 && n_lost < 8);
+    free(out.data);
+}
+
+static void test_all(const t_model *model, const lmc_writer_options *options, const lmc_base *base, const char *name)
+{
+    static layout l;
+    setting s;
+    t_memory out;
+    memset(&out, 0, sizeof out);
+    memset(&s, 0, sizeof s);
+    t_note("%s", name);
+    CHECK_STATUS(t_write_model(model, &out, options, 0, NULL), LMC_OK);
+    lay_out(&l, &out);
+    s.model = model;
+    s.base = base;
+    s.l = &l;
+    if (t_long) printf("%s: %lu bytes, %lu blocks, %lu sections\n", name, (unsigned long)out.size, (unsigned long)l.n, (unsigned long)l.n_sections);
+    test_intact(&s, &out);
+    test_flips(&s, &out, name);
+    test_cuts(&s, &out, name);
+    test_moved(&s, &out, name);
+    test_mixtures(&s, &out, name);
+    test_lost_sections(&s, &out, name);
+    test_memory(&s, &out, name);
+    if (base) { /* without it, what needs none */
+        t_memory in;
+        t_note("%s, without base", name);
+        s.base = NULL;
+        place_copy(&in, out.data, out.size);
+        salvage(&s, &in);
+        check_got(&s, 0, 0, 1);
+        CHECK(o.n_lost > 0);
+    }
+    free(out.data);
+}
+
+/* Blocks of one byte's value each are a few dozen bytes large: many of them make a small file. */
+static void fill_blocks(uint8_t *data, size_t size, unsigned seed)
+{
+    size_t i;
+    for (i = 0; i < size; i++) data[i] = (uint8_t)(seed + i / 16384 * 7);
+}
+
+#define N_A ((size_t)16384 * 9 + 500)
+#define N_B ((size_t)16384 * 3 + 77)
+
+static uint8_t a_data[N_A], b_data[N_B], a_new[N_A], b_new[N_B];
+
+static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tensors, unsigned seed, const lmc_twin *twin)
+{
+    static const uint64_t u8[1] = {16384 * 4}, bf16[2] = {20, 15}, floats[1] = {2048}, halves[1] = {2048}, none[1] = {0};
+    t_file *f;
+    memset(model, 0, sizeof *model);
+    fill_blocks(a, N_A, seed);
+    fill_blocks(b, N_B, seed + 100);
+    t_fill(a + 16384 * 4 + 100, 600, T_GAUSS, LMC_BF16, seed);
+    t_fill(a + 16384 * 5, 8192, T_SPARSE, LMC_F32, seed);
+    lmc_convert(a + 16384 * 6, a + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16);
+    tensors[0] = t_tensor("bytes", "U8", 1, u8, 0, 16384 * 4);
+    tensors[1] = t_tensor("w", "BF16", 2, bf16, 16384 * 4 + 100, 600);
+    tensors[2] = t_tensor("master", "F32", 1, floats, 16384 * 5, 8192);
+    tensors[3] = t_tensor("half", "BF16", 1, halves, 16384 * 6, 4096);
+    tensors[3].twin = twin;
+    tensors[4] = t_tensor("empty", "BF16", 1, none, N_A, 0);
+    f = t_add_file(model, "dir/a", a, N_A);
+    f->file.tensors = tensors;
+    f->file.n_tensors = 5;
+    t_add_file(model, "dir/empty", NULL, 0);
+    t_add_file(model, "dir/void", NULL, 0)->file.kind = LMC_FILE_DIRECTORY;
+    f = t_add_file(model, "unknown", b, N_B);
+    f->file.size = LMC_UNKNOWN_SIZE;
+    model->n_metadata = 1;
+    model->keys[0] = "key";
+    model->values[0] = "value";
+    model->value_sizes[0] = 5;
+}
+
+static void test_snapshots(void)
+{
+    static t_model model, old;
+    static lmc_tensor tensors[5], old_tensors[5];
+    lmc_twin twin;
+    lmc_writer_options options;
+    t_memory base_file;
+    lmc_reader *reader;
+    lmc_base base;
+    own o_own;
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    make_model(&old, a_data, b_data, old_tensors, 1, NULL);
+    test_all(&old, &options, NULL, "snapshot");
+
+    twin.file_number = 0;
+    twin.offset = 16384 * 5;
+    twin.conversion = LMC_CONVERT_F32_TO_BF16;
+    make_model(&model, a_new, b_new, tensors, 2, &twin);
+    memset(&o_own, 0, sizeof o_own);
+    o_own.model = &model;
+    options.read_back = read_own;
+    options.read_back_user = &o_own;
+    test_all(&model, &options, NULL, "twins");
+
+    memset(&base_file, 0, sizeof base_file);
+    CHECK_STATUS(t_write_model(&old, &base_file, NULL, 0, NULL), LMC_OK);
+    reader = open_memory(&base_file, NULL, NULL);
+    base = lmc_make_reader_base(reader);
+    options.base = &base;
+    make_model(&model, a_new, b_new, tensors, 1, &twin);
+    a_new[16384 * 4 + 110] ^= 1;
+    a_new[16384 * 5 + 6] ^= 1;
+    lmc_convert(a_new + 16384 * 6, a_new + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16);
+    t_fill(b_new + 16384, 500, T_GAUSS, LMC_U8, 9);
+    test_all(&model, &options, &base, "delta");
+
+    { /* a base that is damaged itself: what hangs on its lost blocks is lost */
+        static layout l, of_base;
+        t_memory out, in;
+        lmc_reader_options damaged;
+        lmc_reader *from;
+        lmc_base again;
+        setting s;
+        size_t i, n_lost = 0;
+        memset(&out, 0, sizeof out);
+        CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
+        lay_out(&l, &out);
+        lay_out(&of_base, &base_file);
+        for (i = 0; i < of_base.n; i++) {
+            t_note("damaged base, block %lu", (unsigned long)i);
+            place_copy(&in, base_file.data, base_file.size);
+            in.data[of_base.places[i].at + 3] ^= 1;
+            memset(&damaged, 0, sizeof damaged);
+            damaged.salvage = 1;
+            from = open_with(&in, &damaged);
+            again = lmc_make_reader_base(from);
+            memset(&s, 0, sizeof s);
+            s.model = &model;
+            s.base = &again;
+            s.l = &l;
+            salvage(&s, &out);
+            CHECK_STATUS(o.status, LMC_OK);
+            n_lost += o.n_lost;
+            CHECK(o.n_got + 3 >= l.n);
+            lmc_free_reader(from);
+        }
+        CHECK(n_lost > 0);
+        free(out.data);
+    }
+    lmc_free_reader(reader);
+    free(base_file.data);
+}
+
+/* Blocks of another file, of the same number and size: the index tells them apart; without it, two of one number are both refused. */
+static void test_foreign(void)
+{
+    static t_model ours, theirs;
+    static layout l, m;
+    static uint8_t x[16384 * 12], y[16384 * 12];
+    lmc_writer_options options;
+    t_memory a, b, in;
+    setting s;
+    size_t i;
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    memset(&ours, 0, sizeof ours);
+    memset(&theirs, 0, sizeof theirs);
+    for (i = 0; i < sizeof x; i++) x[i] = (uint8_t)(i / 16384), y[i] = (uint8_t)(100 + i / 16384);
+    t_add_file(&ours, "x", x, sizeof x)->default_dtype = LMC_U8;
+    t_add_file(&theirs, "x", y, sizeof y)->default_dtype = LMC_U8;
+    CHECK_STATUS(t_write_model(&ours, &a, &options, 0, NULL), LMC_OK);
+    CHECK_STATUS(t_write_model(&theirs, &b, &options, 0, NULL), LMC_OK);
+    lay_out(&l, &a);
+    lay_out(&m, &b);
+    memset(&s, 0, sizeof s);
+    s.model = &ours;
+    s.l = &l;
+    CHECK(l.n == m.n && l.n == 12);
+    for (i = 0; i < l.n; i++) {
+        CHECK(l.places[i].size == m.places[i].size && l.places[i].at == m.places[i].at);
+        t_note("a foreign block in place of %lu", (unsigned long)i);
+        place_copy(&in, a.data, a.size);
+        memcpy(in.data + l.places[i].at, b.data + l.places[i].at, l.places[i].size);
+        s.may_be_wrong = 1; /* what is handed out is; but it is said at once */
+        salvage(&s, &in);
+        CHECK(o.n_contradicted == 1 && o.n_confirmed == 0 && o.n_got == l.n - 1);
+        t_note("a foreign block before %lu", (unsigned long)i);
+        s.may_be_wrong = 0;
+        place_copy(&in, a.data, a.size);
+        in.data = t_tail(&g_file, in.size += m.places[i].size);
+        memcpy(in.data, a.data, l.places[i].at);
+        memcpy(in.data + l.places[i].at, b.data + m.places[i].at, m.places[i].size);
+        memcpy(in.data + l.places[i].at + m.places[i].size, a.data + l.places[i].at, a.size - l.places[i].at);
+        in.size = l.index_at + m.places[i].size; /* no index */
+        in.data = (uint8_t *)t_copy(in.data, in.size);
+        salvage(&s, &in);
+        free(in.data);
+        CHECK(o.n_got == l.n - 1 && !o.got[i]);
+    }
+    free(a.data);
+    free(b.data);
+}
+
+/* A snapshot that holds another one as a file, stored: its blocks look like ours, and are not. */
+static void test_nested(void)
+{
+    static t_model inner, outer;
+    static layout l;
+    static uint8_t x[16384 * 6];
+    lmc_writer_options options;
+    t_memory a, b, in;
+    setting s;
+    size_t i, k;
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    memset(&inner, 0, sizeof inner);
+    memset(&outer, 0, sizeof outer);
+    t_fill(x, sizeof x, T_GAUSS, LMC_BF16, 8);
+    memset(x + 16384, 5, 3 * 16384);
+    t_add_file(&inner, "x", x, sizeof x)->default_dtype = LMC_U8;
+    CHECK_STATUS(t_write_model(&inner, &a, &options, 0, NULL), LMC_OK);
+    t_add_file(&outer, "x.lmc", a.data, a.size)->default_dtype = LMC_U8;
+    CHECK_STATUS(t_write_model(&outer, &b, &options, 0, NULL), LMC_OK);
+    lay_out(&l, &b);
+    CHECK(l.n >= 2);
+    memset(&s, 0, sizeof s);
+    s.model = &outer;
+    s.l = &l;
+    for (k = 0; k < 3; k++) /* with index, without, in place of the trailer */
+        for (i = 0; i < l.index_at; i += t_quick ? 301 : 17) {
+            size_t j;
+            int is_header = 0;
+            t_note("nested, kind %lu, byte %lu", (unsigned long)k, (unsigned long)i);
+            place_copy(&in, b.data, k == 1 ? l.index_at : b.size);
+            if (k == 2) in.data[in.size - 1] ^= 1;
+            in.data[i] ^= 4;
+            for (j = 0; j < l.n; j++) is_header |= i >= l.places[j].at && i < l.places[j].at + 24;
+            if (k == 1 && is_header) continue; /* then nothing tells: as the documentation says */
+            salvage(&s, &in);
+            if (k != 1 || i >= l.places[0].at) check_got(&s, i, i + 1, 0);
+        }
+    free(a.data);
+    free(b.data);
+}
+
+/* As many headers as there can be, that fit or nearly so: within bounds of time (that is, it ends) and memory. */
+static void test_hostile(void)
+{
+    static t_model model;
+    static layout l;
+    static uint8_t data[16384 * 40];
+    lmc_writer_options options;
+    t_memory out, in;
+    lmc_reader_options reader_options;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_range range;
+    t_heap heap;
+    int kind;
+    const size_t n = t_quick ? 100000 : 4000000;
+    size_t i, n_ranges;
+    memset(&out, 0, sizeof out);
+    memset(&model, 0, sizeof model);
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    t_add_file(&model, "a", data, sizeof data)->default_dtype = LMC_U8;
+    CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
+    lay_out(&l, &out);
+    memset(&in, 0, sizeof in);
+    in.data = (uint8_t *)malloc(l.places[0].at + n + 100);
+    if (!in.data) abort();
+    for (kind = 0; kind < 6; kind++) {
+        uint8_t head[64];
+        uint8_t place_of[8];
+        const uint8_t *unit = head;
+        size_t unit_size = 24;
+        t_note("hostile, kind %d", kind);
+        memcpy(in.data, out.data, l.places[0].at);
+        in.size = l.places[0].at;
+        memset(head, 0, sizeof head);
+        memcpy(head, out.data + l.places[0].at, 24);
+        lmc__store32(head + 8, kind == 0 ? 1 : kind == 1 ? 16383 : 8000);
+        if (kind == 5) { /* sections with bodies up to the end */
+            memcpy(head, "FILE", 4);
+            lmc__store64(head + 8, n / 2);
+        }
+        for (i = 0; in.size + unit_size <= n; i++) {
+            memset(place_of, 0, 8);
+            lmc__store32(place_of + 4, (uint32_t)(kind == 2 ? 7 : kind == 3 ? i * 2654435761u : i % 40));
+            if (kind == 4) lmc__store32(place_of, 5); /* of a run that nobody knows */
+            lmc__store32(head + 12, (uint32_t)(kind == 3 ? 0 : i));
+            if (kind == 5) {
+                lmc__store32(head + 4, (uint32_t)(i & 3));
+                lmc__store32(head + 16, lmc_crc32c(0, head, 16));
+            } else lmc__store32(head + 20, lmc_crc32c(lmc_crc32c(0, place_of, 8), head, 20));
+            memcpy(in.data + in.size, unit, unit_size);
+            in.size += unit_size;
+        }
+        memset(&heap, 0, sizeof heap);
+        heap.fail_at = -1;
+        memset(&reader_options, 0, sizeof reader_options);
+        reader_options.salvage = 1;
+        reader_options.alloc_user = &heap;
+        source.read_at = t_read_at;
+        source.user = &in;
+        source.size = in.size;
+        CHECK_STATUS(lmc_open_reader(&reader, &source, &reader_options), LMC_OK);
+        for (n_ranges = 0; lmc_next_range(reader, &range) == LMC_OK; n_ranges++) CHECK(range.status != LMC_OK);
+        if (t_long) printf("kind %d: %lu ranges, %.1f bytes of memory for each of the file\n", kind, (unsigned long)n_ranges, (double)heap.peak / (double)in.size);
+        CHECK(heap.peak < 16 * in.size + ((size_t)16 << 20));
+        lmc_free_reader(reader);
+    }
+    free(in.data);
+    free(out.data);
+}
+
+static void test_arguments(void)
+{
+    static t_model model;
+    t_memory out;
+    lmc_reader *reader;
+    lmc_reader_options options;
+    lmc_range range;
+    lmc_damage damage;
+    lmc_source source;
+    t_note("arguments");
+    memset(&out, 0, sizeof out);
+    t_add_file(&model, "a", a_data, 100);
+    CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+    reader = open_memory(&out, NULL, NULL);
+    CHECK_STATUS(lmc_next_range(reader, &range), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_get_damage(reader, &damage), LMC_ERR_ARGUMENT);
+    CHECK(lmc_confirm(reader, 0, NULL) == 0 && lmc_confirm(NULL, 0, NULL) == 0 && lmc_is_described(NULL, 0) == 0);
+    lmc_free_reader(reader);
+    CHECK_STATUS(lmc_next_range(NULL, &range), LMC_ERR_ARGUMENT);
+    memset(&options, 0, sizeof options);
+    options.salvage = 1;
+    options.limits.max_total_size = 99;
+    reader = open_with(&out, &options);
+    CHECK_STATUS(lmc_next_range(reader, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_next_range(reader, &range), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_get_damage(reader, NULL), LMC_ERR_ARGUMENT);
+    lmc_free_reader(reader);
+    source.read_at = t_read_at;
+    source.user = &out;
+    options.limits.max_total_size = 0;
+    reader = NULL;
+    memset(out.data, 7, out.size);
+    for (source.size = 0; source.size <= out.size; source.size++) {
+        out.size = out.size; /* nothing in it */
+        CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_NOT_LMC);
+    }
+    free(out.data);
+}
+
+int main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    g_file = t_new_guard((size_t)1 << 20);
+    test_arguments();
+    test_snapshots();
+    test_foreign();
+    test_nested();
+    test_bad_disk();
+    test_hostile();
+    return t_end();
+}
