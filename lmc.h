@@ -11082,7 +11082,7 @@ typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
     uint32_t size, length, crc; /* encoded, decoded, of the content */
-    uint8_t trust;              /* 3: where the index says; 2: in an unbroken row after its section; 1: elsewhere; 0: also within another block */
+    uint8_t trust;              /* 3: where the index says; 2: in an unbroken row after its section; 1: elsewhere; 0: within another block */
     uint8_t is_doubtful;        /* there is another one, as good, of other content */
     uint8_t has_prediction;
     uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but a part of its content */
@@ -11216,6 +11216,9 @@ typedef struct lmc__walk {
     uint32_t outer_run, outer_block;
     uint32_t after;             /* number of the run at hand, plus 1; 0: none yet */
     uint64_t after_at;
+    uint32_t next_file;         /* number */
+    uint64_t next_block;        /* of the run at hand; */
+    uint64_t n_blocks;          /* of so many; 0: not known */
     int has_run;                /* without index: it is known */
     lmc__run run;               /* then */
     int can_pop;                /* the last thing found was a block, which would be taken back if too much were read twice */
@@ -11233,6 +11236,14 @@ static int lmc__may_claim(lmc_reader *r, uint64_t size)
 
 static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
 
+/* What stands where the thing before it ends is also what should follow it. If it is not, what lies between may be in that, shortened. */
+static int lmc__is_next(const lmc__walk *w, const lmc__section *section)
+{
+    if (!w->is_linked) return 1;
+    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
+    return lmc__is_kind(section, "FILE") ? section->number == w->next_file : lmc__is_kind(section, "INDX") || section->number == w->after;
+}
+
 /* *step: the size of the section at p, 0 if there is none. */
 static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
 {
@@ -11246,7 +11257,7 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     int is_whole;
     *step = 0;
     if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
-    if (section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
+    if (!lmc__is_next(w, &section) || section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
     if (lmc__is_kind(&section, "INDX")) {
         int is_foreign = 0;
         if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size)) return LMC_OK; /* where it begins the walk ends */
@@ -11278,6 +11289,8 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
         r->index.size += (size_t)section.size;
     }
     w->has_run = 0;
+    w->n_blocks = w->next_block = 0;
+    if (found.kind == LMC__KIND_FILE) w->next_file = section.number + 1;
     if (found.kind == LMC__KIND_RUN) {
         lmc_file file;
         uint64_t start;
@@ -11290,7 +11303,8 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
             start = lmc__load64(segment + 8);
             w->has_run = start <= LMC__MAX_FILE_SIZE &&
                          lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size, lmc__load32(segment), &file, &start) == LMC_OK;
-        }
+            if (w->has_run) w->n_blocks = w->run.n_blocks;
+        } else if (s->damage.has_index && section.number < r->runs.size / sizeof(lmc__reader_run)) w->n_blocks = lmc__run_at(r, section.number)->run.n_blocks;
     }
     w->is_row = 1;
     w->is_whole = is_whole;
@@ -11333,7 +11347,10 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
         if (!lmc__fits_run(run, o.block.block, info.size)) continue;
+        if (w->is_linked && w->n_blocks != 0 && (j != first || o.block.block != w->next_block)) return LMC_OK; /* see lmc__is_next */
         w->after = (uint32_t)j + 1;
+        w->next_block = (uint64_t)o.block.block + 1;
+        w->n_blocks = run->n_blocks;
         LMC__TRY(lmc__append(&s->blocks, &o.block, sizeof o.block));
         *step = info.encoded_size;
         w->can_pop = 1;
@@ -11379,8 +11396,11 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
         const uint8_t *p;
         size_t n, i;
         if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            if (w.at == s->end && s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
-            if (w.at == s->end || !w.is_linked) break; /* else behind an incomplete block */
+            const int is_last = (w.n_blocks == 0 || w.next_block == w.n_blocks) && (!s->damage.has_index || w.after == r->runs.size / sizeof(lmc__reader_run));
+            if (!w.is_linked || (w.at == s->end && is_last)) { /* else behind an incomplete block, or one that was shortened */
+                if (w.is_linked && s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
+                break;
+            }
             lmc__break_link(r, &w);
             continue;
         }
@@ -11711,7 +11731,7 @@ static void lmc__choose_blocks(lmc_reader *r)
         for (j = i + 1; j < n_all && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust) f[n_kept].is_doubtful = 1;
+            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2)) f[n_kept].is_doubtful = 1;
         }
         n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
     }
