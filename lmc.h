@@ -565,9 +565,9 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
  * wanted for the blocks that were coded against it, and only for these; what a base in the form of such a reader has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells damage, and blocks that are in a wrong
- * place, not forgery: a block of another LMC file that has the same number in a run of the same number, and the same size, is told only by
- * the index: by its place, its encoded size, and in the end by the identity of the tensor (lmc_confirm). Two different blocks
- * that both may be the one are both refused. A file that is described by no FILE section that was found has size LMC_UNKNOWN_SIZE and path "".
+ * place, not forgery. If the index is lost, a block of another LMC file that has the same number and size in a run of the same number is as good
+ * as the right one; where both are found, both are refused. With the index it is told by its Header_CRC; in the end the identities
+ * tell (lmc_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells), VERSION, UNSUPPORTED, LIMIT, MEMORY.
  * Time: in proportion to the file, and to what is decoded, whatever the input. Memory: as other readers, without an index 40 bytes for each
@@ -11082,6 +11082,7 @@ typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
     uint32_t size, length, crc; /* encoded, decoded, of the content */
+    uint32_t header_crc;
     uint8_t trust;              /* 3: where the index says; 2: in an unbroken row after its section; 1: elsewhere; 0: within another block */
     uint8_t is_doubtful;        /* there is another one, as good, of other content */
     uint8_t has_prediction;
@@ -11161,7 +11162,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 static uint32_t lmc__header_state(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
-    return lmc__rewind_crc(lmc__rewind_crc(~lmc__load32(header + 20), header, 20), zeros, 4);
+    return lmc__rewind_crc(lmc__rewind_crc(~lmc__load32(header + LMC__BLOCK_CRC_AT), header, LMC__BLOCK_CRC_AT), zeros, 4);
 }
 
 static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
@@ -11313,7 +11314,14 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     return LMC_OK;
 }
 
-static int lmc__fits_run(const lmc__run *run, uint32_t block, size_t length) { return block < run->n_blocks && lmc__block_size_at(run, block) == length; }
+/* The header of a block may be that of this number in the run; entries: what the index knows of the run's blocks, or NULL. */
+static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc__found_block *f)
+{
+    if (f->block >= run->n_blocks || lmc__block_size_at(run, f->block) != f->length) return 0;
+    if (!entries) return 1;
+    entries += LMC__BLOCK_ENTRY_SIZE * (size_t)f->block;
+    return lmc__load32(entries) == f->size && lmc__load32(entries + 4) == f->header_crc;
+}
 
 /* *step: the size of the block at p, 0 if there is none that fits the run at hand. */
 static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
@@ -11331,6 +11339,7 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
     o.block.size = (uint32_t)info.encoded_size;
     o.block.length = (uint32_t)info.size;
     o.block.crc = info.crc;
+    o.block.header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
     o.block.has_prediction = (uint8_t)info.has_prediction;
     o.block.trust = w->is_row ? 2 : 1;
     if (w->at < w->outer_end) {
@@ -11346,7 +11355,7 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
         const lmc__run *const run = s->damage.has_index ? &lmc__run_at(r, j)->run : &w->run;
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (!lmc__fits_run(run, o.block.block, info.size)) continue;
+        if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block)) continue;
         if (w->is_linked && w->n_blocks != 0 && (j != first || o.block.block != w->next_block)) return LMC_OK; /* see lmc__is_next */
         w->after = (uint32_t)j + 1;
         w->next_block = (uint64_t)o.block.block + 1;
@@ -11658,7 +11667,8 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
         for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found; j++, tries++) { /* of known runs; those that follow first */
             const size_t number = (first + j) % n_runs;
             o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
-            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND && lmc__fits_run(&lmc__run_at(r, number)->run, o[i].block.block, o[i].block.length);
+            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND &&
+                       lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks, &o[i].block);
             if (is_found) o[i].block.run = (uint32_t)number;
         }
         if (is_found) {
@@ -11715,20 +11725,15 @@ static void lmc__choose_blocks(lmc_reader *r)
     lmc__salvage *const s = &r->salvage;
     const size_t n = s->blocks.size / sizeof(lmc__found_block);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
-    size_t i, j, n_kept = 0, n_all = 0;
-    for (i = 0; i < n && s->damage.has_index; i++) {
-        const uint64_t *const at = lmc__block_at(r) + lmc__run_at(r, f[i].run)->first_block + f[i].block;
-        if (f[i].size != at[1] - at[0]) continue; /* another file's: the index has the sizes of all */
-        if (f[i].at == at[0]) f[i].trust = 3;
-        f[n_all++] = f[i];
-    }
-    if (!s->damage.has_index) n_all = n;
-    lmc__sort_found(f, n_all);
-    for (i = 0; i < n_all; i = j) {
+    size_t i, j, n_kept = 0;
+    for (i = 0; i < n && s->damage.has_index; i++)
+        if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block]) f[i].trust = 3;
+    lmc__sort_found(f, n);
+    for (i = 0; i < n; i = j) {
         const lmc__found_block best = f[i];
         size_t n_copies = 0;
         f[n_kept] = best;
-        for (j = i + 1; j < n_all && f[j].run == best.run && f[j].block == best.block; j++) {
+        for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
             } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2)) f[n_kept].is_doubtful = 1;
