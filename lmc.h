@@ -11827,6 +11827,9 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__part_blocks(r));
     LMC__TRY(lmc__finish_runs(r));
     if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
+    /* a file without a name is alone */
+    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
+        s->damage.is_complete = 1;
     for (i = 0; i < r->n_files; i++) {
         lmc__file_at(r, i)->confirmed_at = n;
         n += 1 + lmc__file_at(r, i)->file.n_tensors;

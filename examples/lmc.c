@@ -11,6 +11,7 @@
  *   journal.h     writes that survive a kill  restore.h     back again; tests
  *   apply.h       deltas in place             inspect.h     lists, single tensors; diff.h, on scan.h
  *   census.h, plot.h, stats.h  analysis       recode.h      fold and rebase; verify.h
+ *   salvage.h     what is left of damaged ones
  *                                             manifest.h, series.h  a directory of snapshots
  * This file reads the command line and goes through the files.
  */
@@ -33,6 +34,7 @@
 #include "apply.h"
 #include "diff.h"
 #include "help.h"
+#include "salvage.h"
 #include "series.h"
 #include "stats.h"
 
@@ -280,9 +282,11 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("-o, -c and -r are not for 'lmc %s'", a->word);
     if ((recodes || o->verb == VERB_VERIFY) && o->recursive)
         return fail_usage("-r is not for 'lmc %s'", a->word);
+    if (o->verb == VERB_SALVAGE && (o->to_stdout || o->recursive || (o->output && is_dash(o->output))))
+        return fail_usage("'lmc salvage' wants a directory for its output: not -c, -r or '-o -'%s", "");
     if (o->verb == VERB_VERIFY && (o->output || o->to_stdout))
         return fail_usage("-o and -c are not for 'lmc verify'%s", "");
-    for (int i = 0; i < a->n_files && (recodes || o->verb == VERB_VERIFY); i++)
+    for (int i = 0; i < a->n_files && (recodes || o->verb == VERB_VERIFY || o->verb == VERB_SALVAGE); i++)
         if (is_dash(a->argv[i]))
             return fail_usage("'lmc %s' wants files, not standard input", a->word);
     if (recodes && !o->output && !o->to_stdout)
@@ -305,8 +309,8 @@ static int check_options(const struct options *o, const struct arguments *a)
         return fail_usage("--no-twins is for compressing%s", "");
     if ((o->npy || o->file) && o->verb != VERB_CAT)
         return fail_usage("--npy and --file are for 'lmc cat'%s", "");
-    if (o->json && o->verb != VERB_LIST && !measures)
-        return fail_usage("--json is for -l, 'lmc diff' and 'lmc stats'%s", "");
+    if (o->json && o->verb != VERB_LIST && !measures && o->verb != VERB_SALVAGE)
+        return fail_usage("--json is for -l, 'lmc diff', 'lmc stats' and 'lmc salvage'%s", "");
     if (o->verb == VERB_COMPRESS && o->to_stdout && (a->n_files > 1 || o->recursive))
         return fail_usage("-c compresses one input: two snapshots in a row cannot be read back%s", "");
     if ((o->output || o->to_stdout) && (o->verb == VERB_TEST || o->verb == VERB_LIST))
@@ -403,6 +407,11 @@ static int process_all(const struct options *o, const struct arguments *a)
             return fail_usage("usage: lmc verify [--base BASE]... FILE.lmc...%s", "");
         return verify_files(a->argv, (size_t)a->n_files, o);
     }
+    if (o->verb == VERB_SALVAGE) {
+        if (a->n_files != 1)
+            return fail_usage("usage: lmc salvage [-o DIRECTORY] [--base BASE] FILE.lmc%s", "");
+        return salvage_file(a->argv[0], o);
+    }
     if (o->verb == VERB_APPLY) {
         if (a->n_files < 2)
             return fail_usage("usage: lmc apply [--trust-base] DELTA... TARGET%s", "");
@@ -439,7 +448,7 @@ static void set_defaults(struct options *o, struct arguments *a)
 {
     static const struct { const char *name; enum verb verb; } words[] = {
         {"cat", VERB_CAT}, {"diff", VERB_DIFF}, {"apply", VERB_APPLY}, {"fold", VERB_FOLD}, {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY},
-        {"series", VERB_SERIES}, {"stats", VERB_STATS}};
+        {"series", VERB_SERIES}, {"stats", VERB_STATS}, {"salvage", VERB_SALVAGE}};
     const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1 : a->argc ? a->argv[0] : "lmc";
     memset(o, 0, sizeof *o);
     o->progress = -1;

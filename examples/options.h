@@ -7,7 +7,7 @@
 #include "threads.h"
 
 enum verb { VERB_COMPRESS, VERB_RESTORE, VERB_TEST, VERB_LIST, VERB_CAT, VERB_DIFF, VERB_FOLD, VERB_REBASE, VERB_VERIFY, VERB_APPLY,
-            VERB_SERIES, VERB_STATS };
+            VERB_SERIES, VERB_STATS, VERB_SALVAGE };
 
 /* The arguments of --base, see base.h. */
 struct bases {
