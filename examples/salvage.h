@@ -339,6 +339,22 @@ static int salvage_rest(struct salvage *s, lmc_range *range, int *is_end)
     return code;
 }
 
+/* Directories that were left empty have been removed, perhaps; those of the snapshot come back. */
+static int complete_directories(struct salvage *s)
+{
+    int error = 0;
+    for (size_t i = 0; i < s->tree.n_directories && !error; i++) {
+        char *path = join_path(s->tree.root, s->tree.directories[i].path);
+        pthread_mutex_lock(&temporary.lock);
+        error = make_parents(path, strlen(s->tree.root));
+        if (!error && mkdir(path, 0777) != 0 && errno != EEXIST)
+            error = errno;
+        pthread_mutex_unlock(&temporary.lock);
+        free(path);
+    }
+    return error ? fail_errno(s->tree.target, error, "cannot create a directory in it") : CODE_OK;
+}
+
 /* -- the end -- */
 
 static int is_recovered(const struct salvage *s)
@@ -473,12 +489,17 @@ static int run_salvage(struct salvage *s)
         printf(":\n");
     }
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
-    code = next_range(s, &range, &is_end);
+    if (code == CODE_OK)
+        code = next_range(s, &range, &is_end);
+    if (code == CODE_OK && is_end && lmc_count_files(s->archive.reader) == 0)
+        code = fail(CODE_CORRUPT, s->archive.name, "nothing of a snapshot was found in it but its header");
     for (size_t i = 0; i < lmc_count_files(s->archive.reader) && code == CODE_OK; i++)
         code = salvage_part(s, i, &range, &is_end);
     if (code == CODE_OK)
         code = salvage_rest(s, &range, &is_end);
     progress_clear();
+    if (code == CODE_OK)
+        code = complete_directories(s);
     if (code == CODE_OK)
         code = write_report(s);
     return code;

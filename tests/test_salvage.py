@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Tests of lmc salvage. Usage: test_salvage.py [-v] [NAME...]; see test_command.py."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import struct
+import sys
+from array import array
+
+from test_command import LMC, Case, main, bf16, f32, halved, moved, safetensors
+
+BLOCK_HEADER = 24
+
+
+def layout(data):
+    """The sections and blocks of an intact snapshot, from its index: [(kind, number, at, size)], [(run, block, at, size)]."""
+    index, = struct.unpack("<Q", data[-40:-32])
+    p = index + 24
+    n = sum(struct.unpack("<II", data[p:p + 8]))
+    p += 48
+    sections, blocks = [], []
+    for _ in range(n):
+        at, kind, number, size = struct.unpack("<Q4sIQ", data[p:p + 24])
+        body = p + 32
+        sections.append((kind, number, at, 24 + size))
+        if kind == b"FILE":
+            n_tensors, = struct.unpack("<I", data[body + 32:body + 36])
+            p = body + size + 16 + 32 * max(1, n_tensors)
+        else:
+            run_size, log2 = struct.unpack("<QB", data[body:body + 9])
+            p, at = body + size, at + 24 + size
+            for block in range((run_size + (1 << log2) - 1) >> log2):
+                encoded, = struct.unpack("<I", data[p:p + 4])
+                blocks.append((number, block, at, encoded))
+                at += encoded
+                p += 8
+    return sections, blocks, index
+
+
+def flipped(data, *places):
+    data = bytearray(data)
+    for at in places:
+        data[at] ^= 0x10
+    return bytes(data)
+
+
+class Salvage(Case):
+    def setUp(self):
+        super().setUp()
+        self.tensors = [("a", "BF16", [300, 400], bf16(120000, 1)), ("b", "F32", [90000], f32(90000, 2)), ("c", "F32", [50000], bytes(200000))]
+
+    def pack(self, name="m.safetensors", data=None):
+        self.write(name, data or safetensors(self.tensors))
+        self.lmc("-q", name, "-o", "good.lmc")
+        return self.read("good.lmc")
+
+    def salvage(self, data, *args, code=0, says=None):
+        """Salvages data to out/; returns the report. What is whole is right, and so is every byte of the rest that is not said to be lost."""
+        self.write("x.lmc", data)
+        shutil.rmtree(self.path("out"), ignore_errors=True)
+        self.lmc("salvage", "-o", "out", "x.lmc", *args, code=code, says=says or "")
+        report = json.loads(self.read("out/salvage.json"))
+        self.assertEqual(report["everything_recovered"], code == 0)
+        return report
+
+    def check(self, report, originals):
+        for file in report["files"]:
+            if "recovered_as" not in file or file["kind"] != "file" or "path" not in file:
+                continue
+            want = originals[file["path"]]
+            got = self.read("out/" + file["recovered_as"])
+            self.assertEqual(len(got), file["size"])
+            want = bytearray(want)
+            for lost in file["lost"]:
+                want[lost["offset"]:lost["offset"] + lost["size"]] = bytes(lost["size"])
+            self.assertEqual(got, bytes(want[:len(got)]))
+            self.assertEqual(file["recovered_as"].startswith("whole/"), file["state"] == "intact")
+
+    def test_whole_file(self):
+        good = self.pack()
+        before = self.read("good.lmc")
+        p = self.lmc("salvage", "good.lmc", says="is whole")
+        self.assertEqual(self.read("good.lmc"), before)
+        self.assertEqual(self.tree("good.salvaged"), ["salvage.json", "whole", "whole/good"])
+        self.assertEqual(self.read("good.salvaged/whole/good"), self.read("m.safetensors"))
+        self.assertEqual(p.stdout.decode().count("intact"), 4)
+        self.refuses(None, "salvage", "good.lmc", code=1, says="exists already")
+        self.assertEqual(self.lmc("salvage", "-q", "-f", "good.lmc").stdout, b"")
+        report = json.loads(self.lmc("salvage", "--json", "good.lmc", "-o", "o", says="is whole").stdout)
+        self.assertEqual(report, json.loads(self.read("o/salvage.json")))
+        self.assertTrue(report["file_is_whole"] and all(t["confirmed"] for t in report["files"][0]["tensors"]))
+        self.assertEqual(len(good), len(before))
+
+    def test_each_block(self):
+        good = self.pack()
+        sections, blocks, index = layout(good)
+        want = {"": self.read("m.safetensors")}
+        self.assertGreater(len(blocks), 5)
+        for cut in (0, 40, len(good) - index):  # with the index, without the trailer, without both
+            for run, block, at, size in blocks:
+                for place in (at + 3, at + BLOCK_HEADER + (size - BLOCK_HEADER) // 2):
+                    report = self.salvage(flipped(good, place)[:len(good) - cut], code=3)
+                    self.check(report, want)
+                    self.assertEqual(len(report["files"][0]["lost"]), 1)
+                    self.assertEqual(report["files"][0]["lost"][0]["reason"], "missing" if place == at + 3 else "damaged")
+                    self.assertLessEqual(report["bytes_lost"], 1 << 18)
+
+    def test_cut(self):
+        good = self.pack()
+        blocks, index = layout(good)[1:]
+        want = {"": self.read("m.safetensors")}
+        rng = random.Random(3)
+        last = None
+        for n in sorted({400, index, index + 1, len(good) - 1, *(rng.randrange(80, index) for _ in range(12))}):
+            whole = n >= index
+            report = self.salvage(good[:n], code=0 if whole else 3, says="nothing is lost" if whole else None)
+            self.check(report, want)
+            if last is not None:
+                self.assertLessEqual(report["bytes_lost"], last)
+            last = report["bytes_lost"] if report["files"] else None
+            if not whole and n > 1000:
+                self.assertEqual([t["name"] for t in report["files"][0]["tensors"]], ["a", "b", "c"])
+        self.write("x.lmc", good[:50])
+        self.lmc("salvage", "x.lmc", code=3, says="nothing of a snapshot")
+        self.write("x.lmc", os.urandom(5000))
+        self.lmc("salvage", "x.lmc", code=3, says="nothing of a snapshot")
+        self.assertNotIn("x.salvaged", self.tree())
+
+    def test_sections_and_names(self):
+        data = {"d/m.safetensors": safetensors(self.tensors), "d/n.bin": os.urandom(400000), "d/sub/empty": b"", "d/z.txt": b"text" * 90}
+        for name, content in data.items():
+            self.write(name, content)
+        os.mkdir(self.path("d/void"))
+        self.lmc("-q", "d", "-o", "good.lmc")
+        good = self.read("good.lmc")
+        data = {k[2:]: v for k, v in data.items()}
+        sections, blocks, index = layout(good)
+        for kind, number, at, size in sections:  # the index has them all
+            report = self.salvage(flipped(good, at + size // 2), code=0, says="nothing is lost")
+            self.check(report, data)
+            self.assertEqual({f["path"] for f in report["files"] if f["kind"] == "file"}, set(data))
+        for kind, number, at, size in sections:
+            report = self.salvage(flipped(good, at + size // 2)[:index], code=3)
+            self.check(report, data)
+            if kind == b"FILE":
+                self.assertEqual(sum("path" not in f for f in report["files"]), 1)
+                unnamed = [f for f in report["files"] if "path" not in f][0]
+                if unnamed["size"]:
+                    self.assertIn(self.read("out/" + unnamed["recovered_as"]), data.values())
+        # the first header, and all that says which files there are
+        report = self.salvage(flipped(good, 20), code=0, says="nothing is lost")
+        self.check(report, data)
+        self.assertIn("whole/void", self.tree("out"))
+
+    def test_safetensors_header_is_lost(self):
+        good = self.pack()
+        _, blocks, _ = layout(good)
+        report = self.salvage(flipped(good, blocks[0][2] + 30), code=3)
+        file = report["files"][0]
+        if all(t["state"] == "intact" for t in file["tensors"]):
+            self.assertGreater(file["lost_outside_tensors"], 0)
+        self.assertEqual([t["shape"] for t in file["tensors"]], [[300, 400], [90000], [50000]])
+
+    def test_elements(self):
+        good = self.pack()
+        for run, block, at, size in layout(good)[1]:
+            for t in self.salvage(flipped(good, at + 5), code=3)["files"][0]["tensors"]:
+                width = 2 if t["dtype"] == "BF16" else 4
+                self.assertEqual(t["state"] == "intact", t["lost"] == [])
+                for lost in t["lost"]:
+                    self.assertEqual((lost["first_element"], lost["elements"]), (lost["offset"] // width, lost["size"] // width))
+
+    def test_delta(self):
+        base = safetensors(self.tensors)
+        tensors = [(n, d, s, moved(b, 2 if d == "BF16" else 4, 0.02)) for n, d, s, b in self.tensors[:2]]
+        tensors.append(("new", "F32", [60000], f32(60000, 9)))
+        new = safetensors(tensors)
+        self.write("base.safetensors", base)
+        self.write("new.safetensors", new)
+        self.lmc("-q", "new.safetensors", "--base", "base.safetensors", "-o", "good.lmc")
+        good = self.read("good.lmc")
+        self.check(self.salvage(good, "--base", "base.safetensors", says="is whole"), {"": new})
+        report = self.salvage(good, code=4, says="2 tensors more")
+        self.check(report, {"": new})
+        states = {t["name"]: t["state"] for t in report["files"][0]["tensors"]}
+        self.assertEqual(states["new"], "intact")
+        self.assertNotEqual(states["a"], "intact")
+        self.lmc("salvage", "good.lmc", "--base", "new.safetensors", code=4, says="needs the base")
+        for run, block, at, size in layout(good)[1]:
+            report = self.salvage(flipped(good, at + 30), "--base", "base.safetensors", code=3)
+            self.check(report, {"": new})
+        report = self.salvage(flipped(good, 40), "--base", "base.safetensors", code=0, says="nothing is lost")  # its header is damaged
+        self.check(report, {"": new})
+        report = self.salvage(flipped(good, 40), "--base", "new.safetensors", code=3)
+        self.check(report, {"": new})
+
+    def test_twins(self):
+        master = f32(200000, 5)
+        data = safetensors([("master", "F32", [200000], master), ("w", "BF16", [200000], halved(master))])
+        good = self.pack(data=data)
+        self.check(self.salvage(good, says="is whole"), {"": data})
+        for run, block, at, size in layout(good)[1]:
+            report = self.salvage(flipped(good, at + size // 2), code=3)
+            self.check(report, {"": data})
+
+    def test_quantised(self):
+        rng = random.Random(8)
+        second = array("f", (rng.random() ** 4 * 1e-6 for _ in range(150000))).tobytes()
+        data = safetensors([("m.exp_avg_sq", "F32", [150000], second), ("w", "BF16", [100000], bf16(100000))])
+        self.write("m.safetensors", data)
+        self.lmc("-q", "--quant", "*=bits:8", "m.safetensors", "-o", "good.lmc")
+        self.lmc("-q", "-d", "good.lmc", "-o", "restored")
+        want = {"": self.read("restored")}
+        good = self.read("good.lmc")
+        self.check(self.salvage(good, says="is whole"), want)
+        for run, block, at, size in layout(good)[1]:
+            self.check(self.salvage(flipped(good, at + size - 5), code=3), want)
+
+    def test_moved_and_foreign_blocks(self):
+        good = self.pack()
+        sections, blocks, index = layout(good)
+        want = {"": self.read("m.safetensors")}
+        a, b = blocks[1], blocks[2]
+        swapped = bytearray(good)
+        swapped[a[2]:b[2] + b[3]] = good[b[2]:b[2] + b[3]] + good[a[2]:a[2] + a[3]]
+        if a[2] + a[3] == b[2]:
+            self.check(self.salvage(bytes(swapped), says="nothing is lost"), want)
+        for n in (1, 100, 5000):  # bytes before a block, bytes missing in one
+            at = blocks[3][2]
+            self.check(self.salvage(good[:at] + os.urandom(n) + good[at:], says="nothing is lost"), want)
+            self.check(self.salvage(good[:at + 50] + good[at + 50 + n:], code=3), want)
+        # of another file with the same numbers and sizes: the index knows its own
+        self.write("other", bytes(x ^ 1 for x in os.urandom(300000)))
+        self.write("ours", os.urandom(300000))
+        self.lmc("-q", "other", "-o", "other.lmc")
+        self.lmc("-q", "-f", "ours", "-o", "good.lmc")
+        good, other = self.read("good.lmc"), self.read("other.lmc")
+        _, _, at, size = layout(good)[1][1]
+        report = self.salvage(good[:at] + other[at:at + size] + good[at + size:], code=3)
+        self.check(report, {"": self.read("ours")})
+        self.assertGreater(report["bytes_lost"], 0)
+
+    def test_lost_run(self):
+        self.write("d/a", os.urandom(600000))
+        self.write("d/b", os.urandom(300000))
+        self.lmc("-q", "d", "-o", "good.lmc")
+        good = self.read("good.lmc")
+        sections, blocks, index = layout(good)
+        at = [s[2] for s in sections if s[0] == b"RUN "]
+        # its place is certain: nothing of it is lost
+        self.check(self.salvage(flipped(good, at[0] + 30)[:index], code=3), {"a": self.read("d/a"), "b": self.read("d/b")})
+        # no section is left: the blocks come without a place
+        data = flipped(good, *(s[2] + 3 for s in sections))[:index]
+        self.write("x.lmc", data)
+        self.lmc("salvage", "x.lmc", code=3, says="unplaced")
+        names = [n for n in self.tree("x.salvaged/unplaced")]
+        self.assertTrue(names)
+        whole = self.read("d/a") + self.read("d/b")
+        for name in names:
+            self.assertIn(self.read("x.salvaged/unplaced/" + name), whole)
+
+    def test_usage(self):
+        self.pack()
+        for args in (["-o", "-"], ["-c"], ["-r"], ["--rm"], ["good.lmc"]):
+            self.refuses(None, "salvage", "good.lmc", *args, code=2, says="")
+        self.refuses(None, "salvage", "-", code=2, says="")
+        self.refuses(None, "salvage", "none.lmc", code=1, says="cannot open it")
+        self.write("full/keep", b"x")
+        self.refuses(None, "salvage", "-f", "good.lmc", "-o", "full", code=1, says="is not replaced")
+
+    def test_damage_at_random(self):
+        good = self.pack()
+        want = {"": self.read("m.safetensors")}
+        rng = random.Random(11)
+        for i in range(40):
+            data = bytearray(good)
+            for _ in range(rng.choice((1, 2, 8, 40))):
+                at, n = rng.randrange(len(data)), rng.choice((1, 1, 30, 4096))
+                data[at:at + n] = rng.randbytes(len(data[at:at + n]))
+            if i % 3 == 0:
+                del data[rng.randrange(len(data)):]
+            self.write("x.lmc", bytes(data))
+            p = subprocess.run([LMC, "salvage", "-q", "-f", "-o", "out", "x.lmc"], cwd=self.dir, capture_output=True, timeout=100)
+            self.assertIn(p.returncode, (0, 3), p.stderr)
+            if os.path.exists(self.path("out/salvage.json")):
+                self.check(json.loads(self.read("out/salvage.json")), want)
+                shutil.rmtree(self.path("out"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
