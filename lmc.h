@@ -11231,7 +11231,7 @@ static int lmc__may_claim(lmc_reader *r, uint64_t size)
 {
     lmc__salvage *const s = &r->salvage;
     if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20)) return 0;
-    s->claimed += size;
+    s->claimed += size; /* 0: only to ask */
     return 1;
 }
 
@@ -11333,6 +11333,7 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
     lmc__orphan o;
     size_t j;
     *step = 0;
+    if (!w->is_linked && !lmc__may_claim(r, 0)) return LMC_OK;
     if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at || info.encoded_size <= LMC_BLOCK_HEADER_SIZE) return LMC_OK;
     memset(&o, 0, sizeof o);
     o.block.at = w->at;

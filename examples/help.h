@@ -29,16 +29,17 @@ static const struct topic topics[] = {
      "  lmc fold --base BASE DELTA... -o OUT      one delta out of a chain of them\n"
      "  lmc rebase --onto NEW|none FILE -o OUT    the same snapshot against another base, or none\n"
      "  lmc verify FILE...     check whole chains, each link once\n"
+     "  lmc salvage FILE.lmc   recover what is intact in a damaged or truncated snapshot, and say what is lost\n"
      "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list, restore, prune, gc, watch, ...\n"
-     "  lmc help TOPIC         formats, directories, quant, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit\n"
+     "  lmc help TOPIC         formats, directories, quant, deltas, chains, apply, series, salvage, cat, diff, stats, pipes, memory, exit\n"
      "\n"
      "  -z, --compress    compress (default)     -c, --stdout      write to standard output\n"
      "  -d, --decompress  restore                -o OUT            write to OUT\n"
      "  -t, --test        check                  -f, --force       overwrite; allow binary to a terminal\n"
      "  -l, --list        list                   -k, --keep        keep the source (default)\n"
-     "      --json        list, diff, stats: JSON    --rm          remove the source once the output is on the\n"
-     "  -r, --recursive   each file below                          disk, read back and verified\n"
-     "                    the directories        -T#, --threads=#  threads; 0: one for each core (default)\n"
+     "      --json        list, diff, stats,         --rm          remove the source once the output is on the\n"
+     "                    salvage: JSON                            disk, read back and verified\n"
+     "  -r, --recursive   below the directories  -T#, --threads=#  threads; 0: one for each core (default)\n"
      "      --dtype NAME  a raw array of NAME    -q, --quiet       no messages but errors\n"
      "      --opaque      plain bytes            -v, --verbose     sizes and speed\n"
      "      --max         smaller, but slower        --progress, --no-progress\n"
@@ -49,7 +50,7 @@ static const struct topic topics[] = {
      "      --quant RULE, --policy FILE   LOSSY: keep optimizer states only as precisely as a rule says; see 'lmc help quant'\n"
      "\n"
      "A FILE of '-', or none where standard input is no terminal, is standard input. '--' ends the options.\n"
-     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series', 'stats' and 'help' come first, before any option; files so named are ./cat, ...\n"},
+     "'cat', 'diff', 'apply', 'fold', 'rebase', 'verify', 'series', 'stats', 'salvage' and 'help' come first, before any option; files so named are ./cat, ...\n"},
     {"formats",
      "The tensors of these files are found and coded by their dtype, and can be listed and read alone:\n"
      "\n"
@@ -145,6 +146,26 @@ static const struct topic topics[] = {
      "beside the first FILE.lmc. Files may come in any order; bases that are none of them are named with --base. -v tells of each\n"
      "the first 16 digits of its identity and of its base's. A damaged file (exit code 3) does not keep others from being\n"
      "verified, but for those that need it, which are named; so it is with a base that is missing (exit code 4).\n"},
+    {"salvage",
+     "  lmc salvage [-o DIR] [--base BASE]... [--json] [-f] FILE.lmc\n"
+     "\n"
+     "Recovers every intact block of a damaged or truncated snapshot, also where its index or other sections are lost, into the\n"
+     "new directory DIR, by default FILE.salvaged:\n"
+     "\n"
+     "  whole/      the files of which nothing is lost\n"
+     "  partial/    the files with losses, which read as zeros\n"
+     "  unnamed/    what belongs to files whose names and sizes are lost\n"
+     "  unplaced/   blocks whose place in the files is not known: run-RRRR-block-BBBBBB.bin\n"
+     "  salvage.json  for every file and tensor: state, lost ranges of bytes and elements, and whether the index has confirmed it\n"
+     "\n"
+     "The same is printed as a table; with --json the JSON is. A tensor is intact, partly lost or lost. Each byte that is not said\n"
+     "to be lost has the right checksum. WRONG is what the index contradicts: a block of another snapshot has got in. Where the\n"
+     "index is lost, such a block can be told only if the right one is there, too. If the header of a .safetensors file is lost, its\n"
+     "tensors are there all the same, at the places that salvage.json names.\n"
+     "\n"
+     "What was coded against a base needs it: --base, as for restoring. The exit code is 0 if everything was recovered (then it\n"
+     "says whether FILE.lmc is whole), 3 if something is lost, 4 if it might come back with the base. FILE.lmc is not changed.\n"
+     "-f replaces a DIR only if all the files in it come back.\n"},
     {"apply",
      "  lmc apply [--trust-base] [-f] [-T#] DELTA... TARGET\n"
      "\n"
@@ -269,7 +290,7 @@ static int print_help(const char *name)
             fputs(topics[i].text, stdout);
             return CODE_OK;
         }
-    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, quant, deltas, chains, apply, series, cat, diff, stats, pipes, memory, exit", name);
+    return fail(CODE_USAGE, NULL, "no help on '%s'; topics: formats, directories, quant, deltas, chains, apply, series, salvage, cat, diff, stats, pipes, memory, exit", name);
 }
 
 #endif
