@@ -95,8 +95,8 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t,
     json_t *losses = list_losses(s, t->offset, t->offset + t->size, dtype, NULL, &lost, &wants_base);
     state = name_state(t->size, lost, confirmed);
     s->n_tensors++;
-    s->n_whole_tensors += lost == 0 && confirmed >= 0;
-    s->n_with_base += wants_base;
+    s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
+    s->n_with_base += (unsigned)wants_base;
     set_json_text(entry, "name", t->name);
     set_json_text(entry, "dtype", t->dtype);
     for (unsigned i = 0; i < t->rank; i++)
