@@ -224,11 +224,8 @@ static void place_copy(t_memory *in, const uint8_t *data, size_t size)
 static void test_intact(const setting *s, const t_memory *out)
 {
     t_memory in;
-    size_t i, n = 0, n_tensors = 0;
-    for (i = 0; i < s->model->n_files; i++) {
-        n_tensors += 1 + s->model->files[i].file.n_tensors;
-        n += s->model->files[i].size;
-    }
+    size_t i, n_tensors = 0;
+    for (i = 0; i < s->model->n_files; i++) n_tensors += 1 + s->model->files[i].file.n_tensors;
     place_copy(&in, out->data, out->size);
     salvage(s, &in);
     check_got(s, 0, 0, 0);
