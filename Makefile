@@ -3,7 +3,7 @@
 #   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other languages
 #   make demo         install what is missing, then compress, list, verify and restore a sample
 #   make test         install what is missing, then run the tests
-#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, and wasm32 in Node
+#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
 #   make test-long    large files and many random damages; takes its time
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
@@ -13,8 +13,8 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
-CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde
-SUITES = kernels block tensor snapshot delta in_place corrupt
+CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde mingw
+SUITES = kernels block tensor snapshot delta in_place corrupt quantise
 
 all: build/lmc
 
@@ -73,7 +73,7 @@ test-cross:
 test-long:
 	tests/install test
 	$(MAKE) build/lmc
-	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta command--long recode--long weight_sync--long apply--long series--long series--kills
+	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills
 
 bench:
 	tests/install bench

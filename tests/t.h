@@ -13,7 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifndef __wasi__
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN /* not the headers that define common words */
+#include <windows.h>
+#undef near
+#undef far
+#elif !defined(__wasi__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -139,6 +144,15 @@ static inline t_guard t_new_guard(size_t cap)
     guard.cap = cap + 4096;
     guard.data = (uint8_t *)malloc(guard.cap);
     if (guard.data == NULL) abort();
+#elif defined(_WIN32)
+    t_guard guard;
+    guard.cap = (cap + 4095) / 4096 * 4096 + 4096;
+    guard.data = (uint8_t *)VirtualAlloc(NULL, guard.cap + 2 * 4096, MEM_RESERVE, PAGE_NOACCESS);
+    if (guard.data == NULL || VirtualAlloc(guard.data + 4096, guard.cap, MEM_COMMIT, PAGE_READWRITE) == NULL) {
+        printf("t_new_guard: error %lu\n", (unsigned long)GetLastError());
+        exit(1);
+    }
+    guard.data += 4096;
 #else
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     t_guard guard;

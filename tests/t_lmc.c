@@ -56,3 +56,10 @@ uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t poin
     if (!quantizer->grid.step || quantizer->table_size) return 0;
     return ((uint32_t)quantizer->scales[group] << 16) + ((uint32_t)quantizer->grid.min + point) * quantizer->grid.step;
 }
+
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+/* Standard output as everywhere else: lines end with one byte. */
+__attribute__((constructor)) static void t_write_bytes(void) { _setmode(1, _O_BINARY); }
+#endif

@@ -766,12 +766,12 @@ static void test_order(void)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define T_INSTRUMENTED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define T_INSTRUMENTED 1
 #endif
 #endif
 
-#if defined(__wasi__) /* a thread and its stack cannot be had */
+#if defined(__wasi__) || defined(_WIN32) /* a thread and its stack cannot be had */
 #define T_INSTRUMENTED 1
 #endif
 
