@@ -165,7 +165,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
 }
 
 /* Lists: LMC__PAD bytes of slack, then the guard. */
-static void test_trees(const lmc__kernels *k, uint64_t *seed)
+static void test_lists(const lmc__kernels *k, uint64_t *seed)
 {
     uint8_t *const left = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const right = left + MAX_N + LMC__PAD;
     uint8_t mask[MAX_N / 8 + 2], symbols[256], plain[MAX_N];
@@ -244,6 +244,35 @@ static void test_trees(const lmc__kernels *k, uint64_t *seed)
             CHECK(ok);
         }
     }
+}
+
+/* All masks of 16 bits, alone and at any place among others; each element is another byte. */
+static void test_masks(const lmc__kernels *k, uint64_t *seed)
+{
+    enum { N = 144 };
+    uint8_t plain[N], list[N + LMC__PAD], left[N + LMC__PAD], right[N + LMC__PAD], out[N + LMC__PAD], mask[N / 8], found[N / 8];
+    unsigned bits, alone, wrong = 0;
+    for (bits = 0; bits < 65536 && wrong == 0; bits += t_quick ? 13 : 1)
+        for (alone = 0; alone < 2; alone++) {
+            const size_t n = alone ? 16 : N, place = t_below(seed, n / 8 - 1);
+            size_t i, n_left = 0, n_right = 0;
+            lmc__side a = {NULL, 0}, b = {NULL, 0};
+            for (i = 0; i < n / 8; i++) mask[i] = (uint8_t)t_random(seed);
+            mask[place] = (uint8_t)bits;
+            mask[place + 1] = (uint8_t)(bits >> 8);
+            for (i = 0; i < n; i++) plain[i] = list[i] = (uint8_t)(mask[i / 8] >> i % 8 & 1 ? 255 - n_right++ : n_left++);
+            t_note("%s, mask %04x at %lu of %lu", lmc_tier_name(k->tier), bits, (unsigned long)place, (unsigned long)n);
+            wrong += k->count_ones(mask, n / 8) != n_right;
+            wrong += k->partition(found, left, right, list, n, n_right ? (unsigned)(256 - n_right) : 255) != n_right;
+            wrong += memcmp(found, mask, n / 8) != 0;
+            for (i = 0; i < n_left; i++) wrong += left[i] != i;
+            for (i = 0; i < n_right; i++) wrong += right[i] != 255 - i;
+            a.list = left;
+            b.list = right;
+            k->merge(out, mask, n, a, b);
+            wrong += memcmp(out, plain, n) != 0;
+        }
+    CHECK(wrong == 0);
 }
 
 /* Symbols that are still to be merged, and such as are there, joined with what was packed. */
@@ -544,7 +573,8 @@ void t_test_kernels(void)
         test_crc(k, &seed);
         test_split(k, &seed);
         test_roots(k, &seed);
-        test_trees(k, &seed);
+        test_lists(k, &seed);
+        test_masks(k, &seed);
         test_constant(k, &seed);
         test_joint(k, &seed);
         test_group(k, &seed);

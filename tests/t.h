@@ -117,8 +117,9 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 
 /* -- what is private to lmc.h -- */
 
-/* The tests of the kernels of every tier, and of what a quantiser is fitted with (private_kernels.h, private_quantise.h). */
+/* The tests of the kernels of every tier, of trees, and of what a quantiser is fitted with (private_*.h). */
 void t_test_kernels(void);
+void t_test_trees(void);
 void t_test_quantising_kernels(void);
 void t_test_cells(void);
 

@@ -6,6 +6,7 @@
 #include "../lmc.h"
 
 #include "private_kernels.h"
+#include "private_trees.h"
 #include "private_quantise.h"
 
 long t_passed, t_failed;

@@ -1,9 +1,10 @@
-/* The kernels, which only the file that implements lmc.h can see. */
+/* The kernels and trees of every tier, which only the file that implements lmc.h can see. */
 #include "t.h"
 
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
     t_test_kernels();
+    t_test_trees();
     return t_end();
 }

@@ -1,0 +1,283 @@
+/* private_trees.h - every tree up to a size, against the words of the spec (8.1 - 8.4): which headers are trees, what a list coded with one decodes to.
+ * Included by t_lmc.c, which sees what is private to lmc.h. */
+#include "t.h"
+
+#define MAX_LIST 320u
+
+/* -- the spec's pseudo code; no list is longer than MAX_LIST -- */
+
+typedef struct model_tree {
+    unsigned n, escape; /* escape: the index of its leaf; n if there is none */
+    uint8_t length[256], symbol[256];
+} model_tree;
+
+typedef struct model_input {
+    const uint8_t *in, *end;
+} model_input;
+
+static model_tree model_frozen(unsigned level)
+{
+    model_tree tree;
+    unsigned ones, value, length = 1, left = lmc__frozen_counts[level][0], k, bits;
+    tree.n = 0;
+    tree.escape = 256;
+    for (ones = 0; ones <= 8; ones++)
+        for (value = 0; value < 256; value++) {
+            for (bits = 0, k = value; k; k >>= 1) bits += k & 1;
+            if (bits != ones) continue;
+            while (left == 0) left = lmc__frozen_counts[level][length++];
+            left--;
+            tree.length[tree.n] = (uint8_t)length;
+            tree.symbol[tree.n++] = (uint8_t)value;
+        }
+    return tree;
+}
+
+/* Bits(n), one a byte; 0 if the input ends or is wrong. */
+static int model_bits(model_input *input, size_t n, uint8_t *bits)
+{
+    const size_t size = (n + 7) / 8;
+    size_t i;
+    if ((size_t)(input->end - input->in) < size) return 0;
+    for (i = 0; i < 8 * size; i++) {
+        const uint8_t bit = input->in[i / 8] >> i % 8 & 1;
+        if (i < n) bits[i] = bit;
+        else if (bit) return 0;
+    }
+    input->in += size;
+    return 1;
+}
+
+static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x, size_t n, unsigned nesting, uint8_t *list);
+
+static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *bits)
+{
+    model_tree frozen;
+    model_input coded;
+    uint8_t bytes[MAX_LIST / 8];
+    unsigned mode;
+    size_t i;
+    if (n < 256 || nesting == 3) return model_bits(input, n, bits);
+    if (input->in == input->end || (mode = *input->in++) > 20) return 0;
+    if (mode == 0) return model_bits(input, n, bits);
+    frozen = model_frozen((mode - 1) >> 1);
+    if (!model_node(input, &frozen, 0, 0, (n + 7) / 8, nesting + 1, bytes)) return 0;
+    for (i = 0; i < (n + 7) / 8; i++) bytes[i] = (uint8_t)(bytes[i] ^ (mode % 2 ? 0 : 0xFF));
+    coded.in = bytes;
+    coded.end = bytes + (n + 7) / 8;
+    return model_bits(&coded, n, bits);
+}
+
+static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x, size_t n, unsigned nesting, uint8_t *list)
+{
+    uint8_t bits[MAX_LIST], left[MAX_LIST], right[MAX_LIST];
+    size_t i, ones = 0, at[2] = {0, 0};
+    unsigned a = 0, b, start = 0, leaf, d;
+    if (n == 0) return 1;
+    while (start < x) start += 1u << (15 - tree->length[a++]);
+    for (b = a; b < tree->n && start < x + (1u << (15 - depth)); b++) start += 1u << (15 - tree->length[b]);
+    if (b - a == 1 && a != tree->escape) {
+        memset(list, tree->symbol[a], n);
+        return 1;
+    }
+    if (b - a == 1) {
+        if ((size_t)(input->end - input->in) < n) return 0;
+        memcpy(list, input->in, n);
+        input->in += n;
+        return 1;
+    }
+    d = tree->length[a] - depth;
+    for (leaf = a; leaf < b; leaf++)
+        if (leaf == tree->escape || tree->length[leaf] != tree->length[a]) d = 0;
+    if (d >= 2 && d <= 6) {
+        memset(list, 0, n);
+        while (d-- != 0) {
+            if (!model_bits(input, n, bits)) return 0;
+            for (i = 0; i < n; i++) list[i] = (uint8_t)(list[i] | bits[i] << d);
+        }
+        for (i = 0; i < n; i++) list[i] = tree->symbol[a + list[i]];
+        return 1;
+    }
+    if (!model_mask(input, n, nesting, bits)) return 0;
+    for (i = 0; i < n; i++) ones += bits[i];
+    if (!model_node(input, tree, depth + 1, x, n - ones, nesting, left) ||
+        !model_node(input, tree, depth + 1, x + (1u << (14 - depth)), ones, nesting, right)) return 0;
+    for (i = 0; i < n; i++) list[i] = bits[i] ? right[at[1]++] : left[at[0]++];
+    return 1;
+}
+
+/* The leaves of these lengths, in the spec's order, if they are a tree. */
+static int model_leaves(model_tree *tree, const lmc__plan *plan)
+{
+    unsigned length, s, sum = 0, n = 0;
+    for (length = 1; length <= 15; length++)
+        for (s = plan->first; s <= plan->last; s++)
+            if (plan->lengths[s] == length) {
+                sum += 1u << (15 - length);
+                if (n == 256) return 0;
+                tree->length[n] = (uint8_t)length;
+                tree->symbol[n++] = (uint8_t)s;
+                if (plan->escape_length && length > plan->escape_length) return 0;
+            }
+    tree->escape = 256;
+    if (plan->escape_length) {
+        if (n == 256) return 0;
+        sum += 1u << (15 - plan->escape_length);
+        tree->length[n] = (uint8_t)plan->escape_length;
+        tree->escape = n++;
+    }
+    tree->n = n;
+    return n >= 2 && sum == 1u << 15 && plan->lengths[plan->first] && plan->lengths[plan->last];
+}
+
+/* -- the library against it -- */
+
+typedef struct tree_test {
+    const lmc__kernels *k;
+    uint8_t *ws;
+    size_t ws_size;
+    long n_trees, n_others, n_wrong;
+} tree_test;
+
+static enum lmc_status get_list(const tree_test *t, const uint8_t *in, size_t size, size_t n, uint8_t *list)
+{
+    lmc__decoder d;
+    lmc__side side;
+    uint8_t *spare;
+    memset(&d, 0, sizeof d);
+    d.k = t->k;
+    d.scratch = lmc__open_workspace(&d.stack, t->ws, t->ws_size);
+    d.in = in;
+    d.end = in + size;
+    spare = lmc__push_list(&d.stack, n);
+    LMC__TRY(lmc__get_list(&d, &side, spare, n));
+    memcpy(list, side.list, n);
+    return d.in == d.end ? LMC_OK : LMC_ERR_ARGUMENT; /* all that was written is read */
+}
+
+/* A header: refused if it is no tree; else n elements, written and read. Returns whether all is as it should be. */
+static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *seed)
+{
+    uint8_t list[MAX_LIST], got[MAX_LIST], out[6 * MAX_LIST], *row, *spare;
+    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const size_t header = 3 + (n_fields + 1) / 2;
+    model_tree tree;
+    model_input input;
+    lmc__encoder e;
+    size_t i, size;
+    memset(&e, 0, sizeof e);
+    e.k = t->k;
+    e.scratch = lmc__open_workspace(&e.stack, t->ws, t->ws_size);
+    e.out = out;
+    e.end = out + sizeof out;
+    if (!model_leaves(&tree, plan)) {
+        memset(out, 0, sizeof out);
+        t->n_others++;
+        return lmc__put_tree_header(&e, plan) && get_list(t, out, sizeof out, n, got) == LMC_ERR_CORRUPT;
+    }
+    t->n_trees++;
+    for (i = 0; i < n; i++) {
+        const unsigned leaf = (unsigned)t_below(seed, t_below(seed, 3) ? tree.n : 1 + tree.n / 4);
+        list[i] = leaf == tree.escape ? (uint8_t)t_random(seed) : tree.symbol[leaf];
+    }
+    row = lmc__push_list(&e.stack, n);
+    spare = lmc__push_list(&e.stack, n);
+    memcpy(row, list, n);
+    if (!lmc__put_tree(&e, plan, row, spare, n)) return 0;
+    size = (size_t)(e.out - out);
+    input.in = out + header;
+    input.end = e.out;
+    if (!model_node(&input, &tree, 0, 0, n, 0, got) || input.in != input.end || memcmp(got, list, n) != 0) return 0;
+    if (get_list(t, out, size, n, got) != LMC_OK || memcmp(got, list, n) != 0) return 0;
+    return get_list(t, out, size - 1, n, got) == LMC_ERR_CORRUPT;
+}
+
+static void check_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *seed)
+{
+    unsigned s;
+    size_t used;
+    if (try_tree(t, plan, n, seed) || t->n_wrong++) return;
+    sprintf(t_about, "%s, n %lu, symbols from %u:", lmc_tier_name(t->k->tier), (unsigned long)n, plan->first);
+    for (s = plan->first; s <= plan->last; s++)
+        if ((used = strlen(t_about)) < sizeof t_about - 20) sprintf(t_about + used, " %u", plan->lengths[s]);
+    sprintf(t_about + strlen(t_about), ", escape %u", plan->escape_length);
+    CHECK(!"the tree's header or list");
+}
+
+/* Every row of up to max lengths, each 0 .. max. */
+static void test_headers(tree_test *t, unsigned max, uint64_t *seed)
+{
+    unsigned count;
+    for (count = 1; count <= max; count++) {
+        unsigned fields[8] = {0}, i, has_escape;
+        do {
+            for (has_escape = 0; has_escape < 2; has_escape++) {
+                const unsigned n_symbols = count - has_escape;
+                lmc__plan plan;
+                if (n_symbols == 0 || (has_escape && fields[count - 1] == 0)) continue;
+                memset(&plan, 0, sizeof plan);
+                plan.first = (unsigned)t_below(seed, 257 - n_symbols);
+                plan.last = plan.first + n_symbols - 1;
+                for (i = 0; i < n_symbols; i++) plan.lengths[plan.first + i] = (uint8_t)fields[i];
+                if (has_escape) plan.escape_length = fields[count - 1];
+                check_tree(t, &plan, 1 + t_below(seed, 70), seed);
+            }
+            for (i = 0; i < count && ++fields[i] > max; i++) fields[i] = 0;
+        } while (i < count);
+    }
+}
+
+/* Every number of leaves of each length, up to max leaves: `open` nodes at this length are still to be leaves or parents. The symbols are any. */
+static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned open, unsigned length, unsigned max, uint64_t *seed)
+{
+    unsigned leaves, i, has_escape;
+    if (open == 0) {
+        for (has_escape = 0; has_escape < 2; has_escape++) {
+            lmc__plan plan;
+            memset(&plan, 0, sizeof plan);
+            for (i = 0; i < n - has_escape; i++) {
+                unsigned s;
+                do s = (unsigned)t_below(seed, 256);
+                while (plan.lengths[s]);
+                plan.lengths[s] = lengths[i];
+            }
+            while (!plan.lengths[plan.first]) plan.first++;
+            plan.last = 255;
+            while (!plan.lengths[plan.last]) plan.last--;
+            if (has_escape) plan.escape_length = lengths[n - 1];
+            check_tree(t, &plan, 200 + t_below(seed, MAX_LIST - 200), seed); /* from 256 on masks may be nested */
+        }
+        return;
+    }
+    if (length > 15) return;
+    for (leaves = 0; leaves <= open && n + leaves <= max; leaves++) {
+        if (n + leaves + (open > leaves ? 2 * (open - leaves) : 0) > max) continue;
+        memset(lengths + n, (int)length, leaves);
+        test_shapes(t, lengths, n + leaves, 2 * (open - leaves), length + 1, max, seed);
+    }
+}
+
+void t_test_trees(void)
+{
+    int tier;
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+        uint64_t seed = 8;
+        uint8_t lengths[256];
+        tree_test t;
+        memset(&t, 0, sizeof t);
+        t.k = lmc__find_kernels((enum lmc_tier)tier);
+        if (t.k == NULL) continue;
+        t.ws_size = lmc_workspace_size(MAX_LIST);
+        t.ws = (uint8_t *)malloc(t.ws_size);
+        if (t.ws == NULL) abort();
+        test_headers(&t, t_quick ? 5 : 6, &seed);
+        t_note("headers: %ld trees, %ld others", t.n_trees, t.n_others);
+        CHECK(t.n_trees == (t_quick ? 209 : 1434)); /* counted in fractions by a Python script */
+        t.n_trees = 0;
+        test_shapes(&t, lengths, 0, 2, 1, t_quick ? 12 : 16, &seed);
+        t_note("shapes: %ld trees, %ld others", t.n_trees, t.n_others);
+        CHECK(t.n_trees == (t_quick ? 726 : 7422));
+        CHECK(t.n_wrong == 0);
+        free(t.ws);
+    }
+}
