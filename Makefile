@@ -5,6 +5,7 @@
 #   make test         install what is missing, then run the tests
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
 #   make test-long    large files and many random damages; takes its time
+#   make analyse      static analysis: clang-tidy, cppcheck, gcc -fanalyzer; takes its time
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
 #   make clean
@@ -68,12 +69,16 @@ test:
 
 test-cross:
 	tests/install cross
-	tests/run $(foreach build,$(CROSS),$(SUITES:%=$(build):%))
+	tests/run $(foreach build,$(CROSS),$(SUITES:%=$(build):%)) determinism--long
 
 test-long:
 	tests/install test
 	$(MAKE) build/lmc
 	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills
+
+analyse:
+	tests/install analyse
+	tests/analyse
 
 bench:
 	tests/install bench
@@ -95,4 +100,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo test test-cross test-long bench install clean
+.PHONY: all demo test test-cross test-long analyse bench install clean

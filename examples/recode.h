@@ -16,7 +16,7 @@
 /* What is read next: up to the last tensor that begins within a window. */
 static size_t choose_window(const lmc_file *f, uint64_t at)
 {
-    uint64_t end = f->size;
+    uint64_t end;
     if (f->size - at <= RECODE_WINDOW)
         return (size_t)(f->size - at);
     end = at + RECODE_WINDOW;
