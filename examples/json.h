@@ -6,6 +6,17 @@
 
 #include "sources.h"
 
+static void *allocate_json(size_t size)
+{
+    return resize(NULL, size, 1);
+}
+
+/* From now on jansson does not fail for lack of memory, which it tells from no other failure and which its callers overlook. */
+static void init_json(void)
+{
+    json_set_alloc_funcs(allocate_json, free);
+}
+
 /* Names are bytes, JSON is UTF-8: bytes that are no UTF-8 become '?'. */
 static json_t *make_json_string(const char *text, size_t size)
 {

@@ -513,6 +513,7 @@ int main(int argc, char **argv)
     struct policy policy;
     int code;
     occupy_standard_descriptors();
+    init_json();
     memset(&a, 0, sizeof a);
     a.argc = argc;
     a.argv = argv;

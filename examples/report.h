@@ -68,19 +68,22 @@ __attribute__((format(printf, 2, 0)))
 #endif
 static void say_list(const char *name, const char *format, va_list list)
 {
-    char text[1024], *line;
+    char text[1024], spare[1200], *line;
     size_t size = strlen(name) + sizeof text + 16;
     vsnprintf(text, sizeof text, format, list);
     line = (char *)malloc(size);
+    if (!line) { /* cut, but said */
+        line = spare;
+        size = sizeof spare;
+    }
     pthread_mutex_lock(&report_lock);
     clear_line();
-    if (line) { /* one write, so that the lines of several processes do not mix */
-        snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
-        make_printable(line);
-        fprintf(stderr, "%s\n", line);
-    }
+    snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
+    make_printable(line);
+    fprintf(stderr, "%s\n", line); /* one write, so that the lines of several processes do not mix */
     pthread_mutex_unlock(&report_lock);
-    free(line);
+    if (line != spare)
+        free(line);
 }
 
 /* "lmc: NAME: message"; NULL or "": no name. */
