@@ -229,7 +229,9 @@ static int identify_base(struct base *b, const struct options *o)
             lmc_get_identity(b->archive.reader, b->identity);
     } else {
         forget_base_files(b); /* of an attempt for the input before this one */
-        code = stat(b->name, &st) == 0 && S_ISDIR(st.st_mode) ? take_base_tree(b, o) : take_base_file(b, "", b->name, 1, o);
+        if (stat(b->name, &st) != 0)
+            return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
+        code = S_ISDIR(st.st_mode) ? take_base_tree(b, o) : take_base_file(b, "", b->name, 1, o);
         b->source.n_files = b->n_files;
         b->source.get_file = get_base_file;
         b->source.read = read_base_file;

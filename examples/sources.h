@@ -46,7 +46,9 @@ static int open_source(struct source *s, const char *path)
         return fail_errno(s->name, errno, "cannot look at it");
     if (S_ISREG(s->st.st_mode)) {
         off_t at = lseek(s->fd, 0, SEEK_CUR);
-        s->start = at >= 0 && at <= s->st.st_size ? (uint64_t)at : (uint64_t)s->st.st_size;
+        if (at < 0)
+            return fail_errno(s->name, errno, "cannot look at it");
+        s->start = at <= s->st.st_size ? (uint64_t)at : (uint64_t)s->st.st_size;
         s->size = (uint64_t)s->st.st_size - s->start;
     }
     return CODE_OK;
@@ -73,6 +75,8 @@ static int read_head(struct source *s, size_t size)
         return fail_errno(s->name, error, "cannot read it");
     s->head_size += got;
     s->head_ended = s->head_size < size;
+    if (s->head_ended && S_ISREG(s->st.st_mode) && s->head_size < s->size)
+        return fail_changed(s->name);
     if (s->head_ended && s->size == LMC_UNKNOWN_SIZE)
         s->size = s->head_size;
     return CODE_OK;
@@ -299,7 +303,9 @@ static int open_archive_file(struct archive *a, const char *path, const struct o
     if (!S_ISREG(a->st.st_mode))
         return fail(CODE_ERROR, a->name, "is no regular file, and the index stands at the end; save it to a file first");
     at = lseek(a->fd, 0, SEEK_CUR);
-    a->start = at >= 0 && at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
+    if (at < 0)
+        return fail_errno(a->name, errno, "cannot look at it");
+    a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, header, sizeof header) == 0 && lmc_read_header(header, a->wanted, &a->chain_depth) != LMC_OK)
         a->chain_depth = 0; /* what is wrong with it is found again when it is read */
     return CODE_OK;
