@@ -10,9 +10,6 @@
 
 #include "journal.h"
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 #include <sys/file.h>
 
 /* What an argument is; it is opened again when it is applied. */
@@ -351,20 +348,6 @@ static int apply_in_place(struct apply *a, struct archive *delta, struct journal
 }
 
 /* -- beside the target, where the layout changes -- */
-
-/* Puts one name in the place of the other, both at once where the system can; 0 or errno. */
-static int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
-{
-    *is_aside = 0;
-#if defined(__linux__) && defined(SYS_renameat2)
-    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 2 /* RENAME_EXCHANGE */) == 0)
-        return 0;
-    if (errno != ENOSYS && errno != EINVAL)
-        return errno;
-#endif
-    *is_aside = 1;
-    return exchange_trees(from, to, aside);
-}
 
 /* The restored tree takes the place of the target, which goes: all that was listed belonged to the base. */
 static int commit_layout(struct restore *r, const struct apply *a, const struct listing *l)

@@ -4,6 +4,10 @@
 #ifndef LMC_RESTORE_H
 #define LMC_RESTORE_H
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
 #include "compress.h"
 
 /* A directory gets its mode and time when everything in it is there. */
@@ -183,13 +187,34 @@ static int set_root_mode(const struct restore *r)
     return r->is_empty || chmod(r->root, mode & ~umask_of_process) == 0 ? 0 : errno;
 }
 
-/* Puts the tree where nothing is; 0 or errno. An empty directory claims the name, which rename then replaces. */
+/* rename() with a flag; 0 or errno. ENOSYS: there is no such thing here. */
+enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, RENAME_EXCHANGE */
+
+static int rename_by(const char *from, const char *to, enum rename_flag flag)
+{
+#if defined(__linux__) && defined(SYS_renameat2)
+    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, (unsigned)flag) == 0)
+        return 0;
+    return errno == EINVAL ? ENOSYS : errno; /* as file systems say */
+#else
+    (void)from;
+    (void)to;
+    (void)flag;
+    return ENOSYS;
+#endif
+}
+
+/* Puts the tree where nothing is, at once where the system can; 0 or errno. Elsewhere an empty directory claims the name, which
+ * rename then replaces. */
 static int move_tree(const char *from, const char *to)
 {
+    int error = rename_by(from, to, MOVE_ONLY);
+    if (error != ENOSYS)
+        return error;
     if (mkdir(to, 0700) != 0)
         return errno;
     if (rename(from, to) != 0) {
-        int error = errno;
+        error = errno;
         rmdir(to);
         return error;
     }
@@ -212,6 +237,14 @@ static int exchange_trees(const char *from, const char *to, char *aside)
             say(to, "could not be put back; it is kept as %s", aside);
     }
     return error;
+}
+
+/* Puts one name in the place of the other, both at once where the system can; 0 or errno. */
+static int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
+{
+    int error = rename_by(from, to, EXCHANGE);
+    *is_aside = error == ENOSYS;
+    return *is_aside ? exchange_trees(from, to, aside) : error;
 }
 
 /* With -f only a directory is replaced of which everything comes back: the rest would be lost. Fills r->replaced. */
@@ -243,13 +276,13 @@ static int check_replaced(struct restore *r)
 static int publish_tree(struct restore *r)
 {
     char *aside = temporary_name_beside(r->target);
-    int error;
+    int error, is_aside = 0;
     pthread_mutex_lock(&temporary.lock);
-    error = r->replaced.n ? exchange_trees(r->root, r->target, aside) : move_tree(r->root, r->target);
-    if (!error)
-        register_temporary(r->replaced.n ? aside : NULL);
+    error = r->replaced.n ? exchange_names(r->root, r->target, aside, &is_aside) : move_tree(r->root, r->target);
+    if (!error && (is_aside || !r->replaced.n))
+        register_temporary(is_aside ? aside : NULL);
     pthread_mutex_unlock(&temporary.lock);
-    if (error || !r->replaced.n)
+    if (error || !is_aside)
         free(aside);
     return error;
 }
