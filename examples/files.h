@@ -25,6 +25,19 @@ static int is_dot(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
+/* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then, unless an error stands there. */
+static struct dirent *next_entry(DIR *directory, int *error)
+{
+    struct dirent *entry;
+    do {
+        errno = 0;
+        entry = readdir(directory);
+    } while (entry && is_dot(entry->d_name));
+    if (!entry && !*error)
+        *error = errno;
+    return entry;
+}
+
 /* Lets the owner look into a directory and remove what is in it. */
 static void open_up(const char *path, const struct stat *st)
 {
@@ -48,13 +61,12 @@ static int remove_tree_below(const char *path, const struct stat *above)
         return unlink(path) == 0 ? 0 : errno;
     open_up(path, &st);
     directory = opendir(path);
-    while (directory && (entry = readdir(directory)) != NULL)
-        if (!is_dot(entry->d_name)) {
-            char *inner = try_join_path(path, entry->d_name); /* this may run because memory was short */
-            int result = inner ? remove_tree_below(inner, &st) : ENOMEM;
-            error = error ? error : result;
-            free(inner);
-        }
+    while (directory && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = try_join_path(path, entry->d_name); /* this may run because memory was short */
+        int result = inner ? remove_tree_below(inner, &st) : ENOMEM;
+        error = error ? error : result;
+        free(inner);
+    }
     if (directory)
         closedir(directory);
     if (rmdir(path) != 0 && !error)
@@ -217,10 +229,10 @@ static int check_finished(const char *path, enum exit_code code)
 static int sync_directory_of(const char *path)
 {
     char *directory = directory_of(path);
-    int fd = open(directory, O_RDONLY | O_CLOEXEC), error = 0;
+    int fd = open(directory, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0;
     free(directory);
     if (fd < 0)
-        return 0; /* searchable but not readable: nothing can be done */
+        return error == EACCES ? 0 : error; /* searchable but not readable: nothing can be done */
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
         error = errno;
     close(fd);
@@ -421,8 +433,12 @@ static void discard_output(struct output *out)
 static int move_without_overwriting(const char *from, const char *to)
 {
     int fd;
-    if (link(from, to) == 0)
-        return unlink(from) == 0 ? 0 : errno;
+    if (link(from, to) == 0) {
+        int error = unlink(from) == 0 ? 0 : errno;
+        if (error)
+            unlink(to);
+        return error;
+    }
     if (errno == EEXIST)
         return EEXIST;
     fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -437,7 +453,7 @@ static int move_without_overwriting(const char *from, const char *to)
     return 0;
 }
 
-/* Brings the written file to its name; 0 or errno. */
+/* Brings the written file to its name, and that to the disk; 0 or errno: then a new name is gone again. */
 static int publish_output(struct output *out)
 {
     int error;
@@ -449,7 +465,12 @@ static int publish_output(struct output *out)
     if (!error)
         register_temporary(NULL);
     pthread_mutex_unlock(&temporary.lock);
-    return error ? error : sync_directory_of(out->path);
+    if (error)
+        return error;
+    error = sync_directory_of(out->path);
+    if (error && !out->force)
+        unlink(out->path);
+    return error;
 }
 
 /* Completes the output, on the disk, with attributes, under its name; or discards it and reports. */
@@ -465,7 +486,7 @@ static int commit_output(struct output *out, const struct attributes *attributes
     }
     if (!error) {
         out->open = 0;
-        if (out->path && close(out->fd) != 0)
+        if (out->path && close(out->fd) != 0 && !out->temporary) /* of a file all is on the disk */
             error = errno;
         code = error ? fail_output(out, error) : CODE_OK;
         free(out->path);
@@ -544,24 +565,18 @@ static int list_directory(struct listing *l, const char *root, const char *path)
     char *full = join_path(root, path);
     struct listing names;
     DIR *directory = opendir(full);
-    int code = CODE_OK;
+    struct dirent *entry;
+    int code = CODE_OK, error = 0;
     memset(&names, 0, sizeof names);
     if (!directory) {
         code = fail_errno(full, errno, "cannot read the directory");
         free(full);
         return code;
     }
-    for (;;) {
-        struct dirent *entry;
-        errno = 0;
-        entry = readdir(directory);
-        if (!entry)
-            break;
-        if (!is_dot(entry->d_name))
-            add_entry(&names, entry->d_name, 0);
-    }
-    if (errno)
-        code = fail_errno(full, errno, "cannot read the directory");
+    while ((entry = next_entry(directory, &error)) != NULL)
+        add_entry(&names, entry->d_name, 0);
+    if (error)
+        code = fail_errno(full, error, "cannot read the directory");
     closedir(directory);
     add_entry(l, path, 1);
     for (size_t i = 0; i < names.n; i++) {
@@ -598,16 +613,15 @@ static int sync_directories(const char *path)
     int error = 0;
     if (!directory)
         return errno;
-    while (!error && (entry = readdir(directory)) != NULL)
-        if (!is_dot(entry->d_name)) {
-            char *inner = join_path(path, entry->d_name);
-            struct stat st;
-            if (lstat(inner, &st) != 0)
-                error = errno;
-            else if (S_ISDIR(st.st_mode))
-                error = sync_directories(inner);
-            free(inner);
-        }
+    while (!error && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = join_path(path, entry->d_name);
+        struct stat st;
+        if (lstat(inner, &st) != 0)
+            error = errno;
+        else if (S_ISDIR(st.st_mode))
+            error = sync_directories(inner);
+        free(inner);
+    }
     if (!error && fsync(dirfd(directory)) != 0 && errno != EINVAL)
         error = errno;
     closedir(directory);

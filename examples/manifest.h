@@ -258,12 +258,14 @@ static int holds_snapshots(const char *directory)
 {
     DIR *d = opendir(directory);
     struct dirent *entry;
-    int found = 0;
-    while (d && !found && (entry = readdir(d)) != NULL)
+    int found = 0, error = d || errno == ENOENT ? 0 : errno;
+    while (d && !found && (entry = next_entry(d, &error)) != NULL)
         found = entry->d_name[0] != '.' && has_suffix(entry->d_name);
     if (d)
         closedir(d);
-    return found;
+    if (error) /* then nobody begins a new list there */
+        fail_errno(directory, error, "cannot read the directory");
+    return found || error;
 }
 
 static int fail_no_manifest(const struct series *s)
@@ -417,10 +419,10 @@ static int remove_temporaries(const struct series *s)
 {
     DIR *d = opendir(s->directory);
     struct dirent *entry;
-    int code = CODE_OK;
+    int code = CODE_OK, error = 0;
     if (!d)
         return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = readdir(d)) != NULL) {
+    while ((entry = next_entry(d, &error)) != NULL) {
         char *path = is_temporary_name(entry->d_name) ? join_path(s->directory, entry->d_name) : NULL;
         struct stat st;
         if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
@@ -428,7 +430,7 @@ static int remove_temporaries(const struct series *s)
         free(path);
     }
     closedir(d);
-    return code;
+    return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
 }
 
 /* Snapshots that were not confirmed go, as if they had not been begun: whoever adds removes no source before. Nobody is

@@ -230,7 +230,7 @@ static void look_into(struct look *k, const char *root, const char *path)
     struct stat st;
     struct dirent *entry;
     DIR *directory;
-    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode);
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
     if (is_link)
         is_there = stat(full, &st) == 0;
     if (is_there) {
@@ -249,12 +249,13 @@ static void look_into(struct look *k, const char *root, const char *path)
     directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
     if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory))
         k->is_whole = 0;
-    while (directory && (entry = readdir(directory)) != NULL)
-        if (!is_dot(entry->d_name)) {
-            char *inner = join_path(path, entry->d_name);
-            look_into(k, root, inner);
-            free(inner);
-        }
+    while (directory && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = join_path(path, entry->d_name);
+        look_into(k, root, inner);
+        free(inner);
+    }
+    if (error)
+        k->is_whole = 0;
     if (directory)
         closedir(directory);
     free(full);
@@ -1105,16 +1106,27 @@ static int take_in_files(struct series *s)
 {
     DIR *d = opendir(s->directory);
     struct dirent *entry;
-    int code = CODE_OK;
+    int code = CODE_OK, error = 0;
     if (!d)
         return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = readdir(d)) != NULL)
+    while ((entry = next_entry(d, &error)) != NULL)
         if (entry->d_name[0] != '.' && has_suffix(entry->d_name))
             code = worse(code, take_in_file(s, entry->d_name));
     closedir(d);
+    if (error)
+        code = worse(code, fail_errno(s->directory, error, "cannot read the directory"));
     if (s->n)
         qsort(s->list, s->n, sizeof *s->list, compare_entries_by_name);
     return code;
+}
+
+/* Gives the list another name, under which it stays when the new one takes its own; it keeps that until then. */
+static int keep_list(const char *path, const char *old)
+{
+    int error = unlink(old) == 0 || errno == ENOENT ? 0 : errno;
+    if (!error && link(path, old) != 0 && errno != ENOENT && rename(path, old) != 0) /* where there are no links */
+        error = errno;
+    return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;
 }
 
 /* All that is there counts, in the order of the names. The list before stays as series.json.old. */
@@ -1135,8 +1147,8 @@ static int series_rebuild(const char *directory, char **args, int n, const struc
     if (o->series.every)
         s.every = o->series.every;
     old = path_in_series(directory, MANIFEST_NAME, ".old");
-    if (code == CODE_OK && rename(s.manifest_path, old) != 0 && errno != ENOENT)
-        code = fail_errno(s.manifest_path, errno, "cannot rename it");
+    if (code == CODE_OK)
+        code = keep_list(s.manifest_path, old);
     if (code == CODE_OK)
         code = save_manifest(&s);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
@@ -1202,9 +1214,10 @@ static int list_watched(struct watch *w)
     size_t n = 0;
     struct dirent *entry;
     DIR *d = opendir(w->source);
+    int error = 0;
     if (!d)
         return fail_errno(w->source, errno, "cannot read the directory");
-    while ((entry = readdir(d)) != NULL)
+    while ((entry = next_entry(d, &error)) != NULL)
         if (is_watched(w, entry->d_name)) {
             list = (struct watched *)resize(list, n + 1, sizeof *list);
             memset(&list[n], 0, sizeof *list);
@@ -1220,7 +1233,7 @@ static int list_watched(struct watch *w)
     w->n = n;
     if (n)
         qsort(list, n, sizeof *list, compare_watched);
-    return CODE_OK;
+    return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
 /* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe the file's own times and the
