@@ -46,8 +46,10 @@
 #define DELTA_END_SIZE ((size_t)64 << 10)
 
 /* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster and takes more memory. */
+#if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
+#endif
 
 static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l', 0x0A};
 
@@ -396,6 +398,8 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
+    if (code != CODE_OK && j->fd < 0) /* it may have got its name, and must not tell of what has not begun */
+        unlink(j->path);
     if (code != CODE_OK || j->fd >= 0)
         close(code != CODE_OK ? fd : j->fd);
     if (code == CODE_OK)
