@@ -2287,8 +2287,8 @@ class Together(Case):
 # ---- runner ----
 
 
-def main(needs=LMC, left_out=()):
-    """left_out: tests that are not expected to run everywhere."""
+def main(needs=LMC, left_out=(), at_end=None):
+    """left_out: tests that are not expected to run everywhere. at_end: called before the last line."""
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
     if not os.access(needs, os.X_OK):
         print("%s is missing: build it first" % needs)
@@ -2314,6 +2314,8 @@ def main(needs=LMC, left_out=()):
         if "-v" in sys.argv:
             print("%-60s %6.2f s" % (name, time.time() - start))
         sys.stdout.flush()
+    if at_end:
+        at_end()
     print("%d passed, %d failed%s" % (passed, failed, ", %d skipped" % skipped if skipped else ""))
     return 1 if failed else 0
 
