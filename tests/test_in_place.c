@@ -18,6 +18,7 @@ typedef struct disk {
     int wrong;
     t_calls *calls;        /* of read_back */
     const lmc_base *base;  /* which nobody should ask for */
+    t_heap *heap;          /* or NULL */
 } disk;
 
 static void open_disk(disk *d, const t_model *from, const t_model *to)
@@ -105,6 +106,7 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done, const lm
     lmc_stream stream;
     memset(&options, 0, sizeof options);
     options.parallel = parallel;
+    options.alloc_user = d->heap;
     options.user = d;
     options.begin_file = disk_begin;
     options.write = disk_write;
@@ -320,7 +322,7 @@ static void test_refusals(void)
     options.base = &base;
     options.read_back = disk_read;
     CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_ARGUMENT);
-    t_note("reading fails");
+    t_note("reading");
     memset(&calls, 0, sizeof calls);
     calls.fail_at = -1;
     open_disk(&d, &g_models[0], &g_models[1]);
@@ -329,19 +331,56 @@ static void test_refusals(void)
     n_reads = calls.calls;
     CHECK(n_reads >= 8); /* one for each file that is predicted, and for each MiB of it */
     close_disk(&d);
-    for (k = 0; k < n_reads; k += 1 + n_reads / 40) {
-        open_disk(&d, &g_models[0], &g_models[1]);
-        d.calls = &calls;
-        calls.calls = 0;
-        calls.fail_at = k;
-        CHECK_STATUS(apply(&d, &delta, 0, NULL, NULL), LMC_ERR_READ);
-        calls.fail_at = -1; /* what was written before the read failed is whole */
-        CHECK_STATUS(apply(&d, &delta, recover(&d), NULL, NULL), LMC_OK);
-        CHECK(has_become(&d, &g_models[1]) && !d.wrong);
-        close_disk(&d);
-    }
     free(delta.data);
     free(plain.data);
+    free_loose(&files);
+    free_models();
+}
+
+/* Each read of the delta and of what is there fails in turn, and each allocation: what was written before is whole, and is gone on from. */
+static void test_faults(void)
+{
+    unsigned three = 3;
+    const lmc_parallel parallel = t_parallel(&three);
+    loose files;
+    lmc_base base;
+    t_memory delta;
+    int mode;
+    make_models(60);
+    base = make_loose(&files, &g_models[0], NULL, 0);
+    delta = write_delta(&g_models[1], &base, 14);
+    for (mode = 0; mode < 4; mode++) {
+        const int memory = mode % 2;
+        const lmc_parallel *const p = mode / 2 ? &parallel : NULL;
+        long k;
+        for (k = 0;; k += t_quick ? 7 : 1) {
+            t_calls calls;
+            t_heap heap;
+            disk d;
+            enum lmc_status status;
+            int failed;
+            memset(&calls, 0, sizeof calls);
+            memset(&heap, 0, sizeof heap);
+            calls.fail_at = memory ? -1 : k;
+            heap.fail_at = memory ? k : -1;
+            t_note("in place, %s, %s %ld fails", p ? "threads" : "serial", memory ? "allocation" : "reading", k);
+            open_disk(&d, &g_models[0], &g_models[1]);
+            d.heap = &heap;
+            d.calls = delta.calls = &calls;
+            status = apply(&d, &delta, 0, p, NULL);
+            failed = (memory ? heap.calls : calls.calls) > k;
+            CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : LMC_ERR_READ);
+            CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            d.heap = NULL;
+            d.calls = delta.calls = NULL;
+            CHECK_STATUS(apply(&d, &delta, recover(&d), p, NULL), LMC_OK);
+            CHECK(has_become(&d, &g_models[1]) && !d.wrong);
+            close_disk(&d);
+            if (!failed) break;
+        }
+        CHECK(k > 2);
+    }
+    free(delta.data);
     free_loose(&files);
     free_models();
 }
@@ -432,6 +471,7 @@ int main(int argc, char **argv)
     t_begin(argc, argv);
     test_kills();
     test_refusals();
+    test_faults();
     test_layouts();
     return t_end();
 }
