@@ -74,7 +74,7 @@ test-cross:
 test-long:
 	tests/install test
 	$(MAKE) build/lmc
-	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills faults--long
+	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills faults--long faults--sanitize
 
 analyse:
 	tests/install analyse

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Faults: every call of the command that the system can refuse fails in turn, or the command is killed there, or the power is cut.
 
-Usage: test_faults.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_faults.py [--long] [--sanitize] [-v] [NAME...]      as test_command.py, from which it has its means
+
+--sanitize: of a build of the command under ASan and UBSan, made for that: what is freed twice or used after an error shows.
 
 A scenario is a command and what stands in its directory before. It runs once undisturbed: that gives the new state, and the list
 of its calls (tests/faults.c numbers them). Then it runs again for each of them and each way in which that can go wrong. What
@@ -35,6 +37,12 @@ import test_command
 
 OUT = os.path.join(ROOT, "build", "tests", "faults")
 FAULTS, SMALL_SLOTS = os.path.join(OUT, "faults.so"), os.path.join(OUT, "lmc")
+SANITIZE = "--sanitize" in sys.argv
+if SANITIZE:
+    LMC = SMALL_SLOTS = os.path.join(OUT, "lmc-sanitize")
+WRAPPED = """malloc calloc realloc open mkstemp opendir dup dup2 stat lstat fstat access realpath readdir lseek read pread write pwrite ftruncate
+rename link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
+open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 ftruncate64 fcntl64""".split()  # all of tests/faults.c
 OLD_TIME = 10 ** 18  # in 2001, in ns
 TEMPORARY = re.compile(r"^\.lmc-[A-Za-z0-9]{6}$")
 
@@ -143,12 +151,12 @@ class Place:
             os.chmod(self.path(path), stat.S_IMODE(state[path][1]))
 
     def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC):
-        env = dict(os.environ, MALLOC_PERTURB_="165")
+        env = dict(os.environ, MALLOC_PERTURB_="165", ASAN_OPTIONS="detect_leaks=0")  # who runs out of memory leaves at once
         if number or logs:
             if os.path.exists(self.log):
                 os.unlink(self.log)
             env.update(FAULTS_LOG=self.log)
-            if "LMC_FAULTS_LINKED" not in os.environ:
+            if not SANITIZE:
                 env.update(LD_PRELOAD=FAULTS)
         if number:
             env.update(FAULTS_AT=str(number), FAULTS_HOW=how)
@@ -701,15 +709,18 @@ def is_old(path, made_of):
 def build():
     """The shared object, and a command whose journals have small slots; why not, if they cannot be made."""
     os.makedirs(OUT, exist_ok=True)
-    cc = os.environ.get("CC", "cc").split()
+    cc = os.environ.get("CC", "cc").split() if not SANITIZE else [next(filter(shutil.which, ("clang-19", "clang", "cc")))]
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
     source, examples = os.path.join(ROOT, "tests", "faults.c"), os.path.join(ROOT, "examples")
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
     if is_old(SMALL_SLOTS, [os.path.join(ROOT, "lmc.h")] + [os.path.join(examples, f) for f in os.listdir(examples) if f[-1] in "ch"]):
-        subprocess.run([*cc, *flags, "-w", "-O1", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)",
-                        os.path.join(ROOT, "examples", "lmc.c"), "-o", SMALL_SLOTS, "-ljansson", "-pthread"], check=True)
+        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", os.path.join(examples, "lmc.c")]
+        how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
+                                            *("-Wl,--wrap=" + name for name in WRAPPED)]
+        if subprocess.run([*cc, *flags, *small, *how, "-o", SMALL_SLOTS, "-ljansson", "-pthread"]).returncode:
+            return "the command cannot be compiled so here"
 
 
 class FaultCase(unittest.TestCase):
