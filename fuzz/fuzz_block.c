@@ -1,0 +1,103 @@
+/* A hostile block, with and without a prediction. Input: the block, its prediction if the parameters say so, then 8 bytes of parameters. */
+#include "fuzz.h"
+
+#define MOST_INPUT ((size_t)1 << 20)
+#define MOST_OUTPUT ((size_t)8 << 20)   /* decoded bytes of the largest block there is */
+#define USUAL_OUTPUT ((size_t)32 << 10) /* larger ones take long, so one in 256 may be */
+
+static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input in = {data, size};
+    uint64_t p = fuzz_draw(&in, 8);
+    const uint32_t seed = fuzz_bits(&p, 16);
+    const int at_start = (int)fuzz_bits(&p, 1), repair = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1), has_base = (int)fuzz_bits(&p, 1);
+    const unsigned tier = fuzz_bits(&p, 4), cap_less = fuzz_bits(&p, 8), ws_less = fuzz_bits(&p, 8), base_off = fuzz_bits(&p, 4);
+    int any_size = fuzz_bits(&p, 8) == 0xFF, carries_base = (int)fuzz_bits(&p, 1);
+    lmc_position position = {0, 0};
+    lmc_block_info info;
+    enum lmc_status status, peek;
+    uint8_t *block, *output, *base = NULL, *ws;
+    size_t base_size, cap, ws_size, written = ~(size_t)0;
+
+    position.run = fuzz_bits(&p, 2);
+    position.block = fuzz_bits(&p, 2);
+    if (in.size > MOST_INPUT) return 0;
+    fuzz_reserve(&input_guard, MOST_INPUT);
+    fuzz_reserve(&output_guard, MOST_OUTPUT + 1);
+    fuzz_reserve(&again_guard, MOST_OUTPUT);
+    fuzz_reserve(&base_guard, MOST_OUTPUT + 16);
+    fuzz_reserve(&workspace_guard, lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    FUZZ_BEGIN();
+    fuzz_set_tier(tier);
+    block = fuzz_copy(&input_guard, in.data, in.size, at_start);
+    if (repair && in.size >= LMC_BLOCK_HEADER_SIZE) fuzz_seal_block(block, position);
+    peek = lmc_read_block_info(block, in.size, position, &info);
+    if (peek != LMC_OK) {
+        memset(&info, 0, sizeof info);
+        info.n = 1;
+    }
+    FUZZ_CHECK(info.size <= MOST_OUTPUT && info.n <= LMC_MAX_BLOCK_ELEMENTS);
+    if (info.size > USUAL_OUTPUT && !any_size) return 0;
+    if (carries_base && in.size >= LMC_BLOCK_HEADER_SIZE + info.size) {
+        in.size -= info.size;
+        block = fuzz_copy(&input_guard, block, in.size, at_start);
+    } else carries_base = 0;
+
+    /* the prediction: mostly of the right size, and of the right CRC if it is to be so */
+    base_size = carries_base ? info.size : base_off == 1 ? info.size + 1 : base_off == 2 && info.size ? info.size - 1 : info.size;
+    cap = cap_less == 1 && info.size ? info.size - 1 : info.size;
+    output = fuzz_place(&output_guard, cap, at_start);
+    if (has_base) {
+        base = in_place && base_size <= cap ? output : fuzz_place(&base_guard, base_size, at_start);
+        if (carries_base) memcpy(base, in.data + in.size, base_size);
+        else fuzz_fill(base, base_size, seed);
+        if (repair && info.has_prediction) {
+            fuzz_put32(block + 16, lmc_crc32c(0, base, base_size));
+            fuzz_seal_block(block, position);
+        }
+    }
+    ws_size = lmc_workspace_size(info.n);
+    if (ws_less == 1) ws_size--;
+    ws = fuzz_place(&workspace_guard, ws_size, at_start);
+
+    status = lmc_decode_block(output, cap, &written, block, in.size, base, has_base ? base_size : 0, position, ws, ws_size);
+    if (peek != LMC_OK) FUZZ_CHECK(status == peek);
+    if (cap_less == 1 && peek == LMC_OK) FUZZ_CHECK(status != LMC_OK);
+    if (status == LMC_OK) {
+        FUZZ_CHECK(written == info.size && in.size == info.encoded_size);
+        FUZZ_CHECK(lmc_crc32c(0, output, written) == info.crc);
+    } else {
+        FUZZ_CHECK(written == ~(size_t)0);
+    }
+    /* All was decoded, and only its CRC is wrong: with the right one it is a block, also as a tensor. */
+    if (status == LMC_ERR_CHECKSUM && peek == LMC_OK && repair) {
+        uint8_t *const again = fuzz_place(&again_guard, info.size, !at_start);
+        lmc_tensor_options options;
+        memset(&options, 0, sizeof options);
+        fuzz_put32(block + 12, lmc_crc32c(0, output, info.size));
+        fuzz_seal_block(block, position);
+        if (info.has_prediction && base == output) {
+            base = fuzz_place(&base_guard, base_size, at_start);
+            if (carries_base) memcpy(base, in.data + in.size, base_size);
+            else fuzz_fill(base, base_size, seed);
+        }
+        FUZZ_CHECK(lmc_decode_block(again, info.size, &written, block, in.size, base, has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
+        if (position.block == 0 && info.n <= (size_t)1 << 16) {
+            size_t start = seed % info.size, part = (seed >> 3) % (info.size - start) + 1;
+            options.run = position.run;
+            options.log2_block = 16;
+            options.dtype = LMC_U64; /* as wide as can be */
+            options.prediction = info.has_prediction ? base : NULL;
+            options.prediction_size = info.has_prediction ? base_size : 0;
+            ws_size = lmc_tensor_workspace_size(&options);
+            ws = fuzz_place(&workspace_guard, ws_size, at_start);
+            FUZZ_CHECK(lmc_decode_tensor(again, start, part, block, in.size, info.size, &options, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(memcmp(again, output + start, part) == 0);
+        }
+    }
+    FUZZ_END();
+    return 0;
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Makes the seed corpora from the conformance vectors:  fuzz/seeds.py DIRECTORY [NAME...]
+
+DIRECTORY/NAME gets the seeds of harness NAME: what it reads, then its parameters (each fuzz_NAME.c says how they are laid out)."""
+import hashlib
+import os
+import struct
+import sys
+
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'spec', 'vectors')
+MOST = 8192  # larger seeds are left out
+
+
+def load(*parts):
+    with open(os.path.join(VECTORS, *parts), 'rb') as f:
+        return f.read()
+
+
+def lmc_files():
+    """All vectors that look like LMC files, by path."""
+    for kind in 'valid', 'invalid', 'bases':
+        for name in sorted(os.listdir(os.path.join(VECTORS, kind))):
+            if name.endswith('.lmc'):
+                yield kind + '/' + name, load(kind, name)
+
+
+def blocks(data):
+    """The blocks of a file as (run, block, width, bytes): as far as its sections and headers make sense."""
+    at = 80
+    while at + 24 <= len(data):
+        kind, _, size = data[at:at + 4], *struct.unpack_from('<IQ', data, at + 4)
+        body = data[at + 24:at + 24 + size]
+        run = struct.unpack_from('<I', data, at + 4)[0]
+        at += 24 + size
+        if kind == b'RUN ' and len(body) >= 16:
+            rest, log2_block, number = struct.unpack_from('<Q', body)[0], body[8], 0
+            while rest > 0 and at + 24 <= len(data) and data[at] == 0xB1 and 14 <= log2_block <= 23:
+                end = at + 24 + struct.unpack_from('<I', data, at + 8)[0]
+                if end > len(data):
+                    break
+                yield run, number, 1 << (data[at + 1] & 3), data[at:end]
+                at, number, rest = end, number + 1, rest - (1 << log2_block)
+        elif kind not in (b'FILE', b'INDX'):
+            break
+
+
+class Bits:
+    """Parameters, drawn from the lowest bits up (fuzz_bits)."""
+
+    def __init__(self):
+        self.value = self.n = 0
+
+    def add(self, value, n):
+        self.value |= (value & (1 << n) - 1) << self.n
+        self.n += n
+        return self
+
+    def bytes(self, n_bytes):
+        return self.value.to_bytes(n_bytes, 'little')
+
+
+def block():
+    for number, (_, data) in enumerate(lmc_files()):
+        for run, place, width, b in blocks(data):
+            n = struct.unpack_from('<I', b, 4)[0]
+            if b[2] == 1 and n * width <= MOST:  # with a prediction: zeros, and something
+                for seed in 0, number << 3 | 3:
+                    yield b + Bits().add(seed, 16).add(number, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).bytes(8)
+                base = bytes((i * 7 + number) & 0x3F | 0x80 * (i % 5 == 0) for i in range(n * width))
+                yield b + base + Bits().add(0, 16).add(0, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 28).add(1, 1).bytes(8)
+            else:
+                yield b + Bits().add(number, 16).add(number, 1).add(1, 1).add(0, 2).add(number, 4).bytes(8)
+
+
+def main():
+    out = sys.argv[1]
+    makers = {k: v for k, v in globals().items() if k in ('block',)}
+    for name in sys.argv[2:] or makers:
+        os.makedirs(os.path.join(out, name), exist_ok=True)
+        n = 0
+        for seed in makers[name]():
+            if len(seed) <= MOST:
+                with open(os.path.join(out, name, hashlib.sha1(seed).hexdigest()), 'wb') as f:
+                    f.write(seed)
+                n += 1
+        print(f'{name}: {n} seeds')
+
+
+main()
