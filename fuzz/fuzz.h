@@ -155,8 +155,13 @@ void fuzz_set_tier(unsigned number);    /* modulo their number; 0 is the scalar 
  * Encoding: 0 if there is no room. */
 enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size);
 enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size);
+unsigned fuzz_frozen_counts(unsigned level, unsigned length); /* leaves of that length (spec 8.4) */
 size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level, void *ws, size_t ws_size);
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n, void *ws, size_t ws_size);
+
+/* See repair.h. Between fuzz_begin() and fuzz_end(). */
+size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base);
+void fuzz_repair_index(uint8_t *file, size_t size);
 
 /* Makes the Header_CRC of a block right, at position. */
 static inline void fuzz_seal_block(uint8_t *block, lmc_position position)

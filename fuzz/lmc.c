@@ -185,3 +185,7 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *
     memcpy(mask, src, (n + 7) / 8);
     return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8)) ? (size_t)(e.out - (uint8_t *)dst) : 0;
 }
+
+unsigned fuzz_frozen_counts(unsigned level, unsigned length) { return lmc__frozen_counts[level][length - 1]; }
+
+#include "repair.h"

@@ -72,12 +72,52 @@ def block():
                 yield b + Bits().add(number, 16).add(number, 1).add(1, 1).add(0, 2).add(number, 4).bytes(8)
 
 
+def tree():
+    for number, (_, data) in enumerate(lmc_files()):
+        for _, _, width, b in blocks(data):
+            n, at = struct.unpack_from('<I', b, 4)[0], 24
+            if n > 65536:
+                continue
+            if b[1] >> 5 == 1 and b[3] & 0x77 == 8 and n <= 65536:  # sparse, one class: a mask first
+                yield b[at:] + Bits().add(n - 1, 16).add(number, 1).add(1, 1).add(0, 1).add(31, 5).add(0, 2).add(number, 4).bytes(8)
+            elif b[1] >> 5 == 1 and b[3] == 0 and b[1] >> 3 & 3 == 0:
+                while at < len(b) and b[at] in (0, 1):
+                    at += n + 1 if b[at] == 0 else 2
+                yield b[at:] + Bits().add(n - 1, 16).add(number, 1).add(0, 1).add(0, 1).add(31, 5).add(0, 2).add(number, 4).bytes(8)
+            if len(b) < 4096:  # and what a list or mask of these bytes is encoded to
+                for is_mask in 0, 1:
+                    yield b[24:] + Bits().add(7 if is_mask else 0, 16).add(number, 1).add(is_mask, 1).add(1, 1).add(31, 5).add(0, 2).add(number, 5).bytes(8)
+
+
+def quantised():
+    for number, (_, data) in enumerate(lmc_files()):
+        for _, _, width, b in blocks(data):
+            n = struct.unpack_from('<I', b, 4)[0]
+            if b[1] >> 5 == 2 and n <= 8192 and width in (2, 4):
+                yield b[24:] + Bits().add(n - 1, 13).add(width == 4, 1).add(number, 4).add(number * 8 + (4 if width == 4 else 3), 16).add(number, 1) \
+                    .add(b[2], 1).add(0, 1).add(number, 1).bytes(8)
+
+
+def tiers():
+    for number, (_, data) in enumerate(lmc_files()):
+        for _, _, width, b in blocks(data):
+            n = struct.unpack_from('<I', b, 4)[0]
+            yield b + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(1, 1).add(b[2], 1).add(0, 1).add(number, 1).bytes(8)
+            if b[1] >> 5 == 0 and len(b) < 2048:  # stored: something to encode
+                for dtype, quantises in (15, 0), (18, 0), (4, 0), (20, 0), (0, 0), (18, 1), (15, 1):
+                    yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 1).add(number >> 1, 1).add(0, 1).add(0, 1).add(15 * quantises, 4) \
+                        .add(0, 1).add(number >> 2, 1).add(dtype, 5).add(number, 4).add(number, 3).add(1 + number % 3, 2).add(number % 3, 2).add(4, 4) \
+                        .add(number, 8).bytes(8)
+
+
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block',)}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers')}
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)
         n = 0
+        if name not in makers:
+            continue
         for seed in makers[name]():
             if len(seed) <= MOST:
                 with open(os.path.join(out, name, hashlib.sha1(seed).hexdigest()), 'wb') as f:
