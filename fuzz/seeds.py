@@ -5,10 +5,11 @@ DIRECTORY/NAME gets the seeds of harness NAME: what it reads, then its parameter
 import hashlib
 import os
 import struct
+import subprocess
 import sys
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'spec', 'vectors')
-MOST = 8192  # larger seeds are left out
+MOST = 65536  # larger seeds are left out; -max_len cuts those that are too long for fuzzing
 
 
 def load(*parts):
@@ -110,9 +111,42 @@ def tiers():
                         .add(number, 8).bytes(8)
 
 
+def index():
+    for number, (_, data) in enumerate(lmc_files()):
+        if len(data) < 192:
+            yield data + bytes(8)
+            continue
+        at = struct.unpack_from('<Q', data, len(data) - 40)[0]
+        if 80 <= at < len(data) - 40:
+            yield data[:80] + data[at:] + Bits().add(0, 12).add(number, 4).add(number, 8).add(0, 8).add(number, 1).bytes(8)
+
+
+def snapshot():
+    for number, (_, data) in enumerate(lmc_files()):
+        yield data + Bits().add(0, 12).add(number, 4).bytes(12)
+
+
+def delta():
+    identities = {}
+    files = dict(lmc_files())
+    for name in os.listdir(os.path.join(VECTORS, 'bases')):  # those that are no LMC files: packed by the command, if that is there
+        command = os.path.join(VECTORS, '..', '..', 'build', 'lmc')
+        if not name.endswith('.lmc') and os.path.exists(command):
+            files['bases/' + name] = subprocess.run([command, '-c', os.path.join(VECTORS, 'bases', name)], check=True, capture_output=True).stdout
+    for name, data in files.items():
+        at = struct.unpack_from('<Q', data, len(data) - 40)[0] if len(data) > 192 else 0
+        if 80 <= at < len(data) - 100:
+            identities.setdefault(data[at + 32:at + 64], data)
+    for number, (name, data) in enumerate(files.items()):
+        if len(data) >= 80 and any(data[32:64]):
+            base = identities.get(data[32:64], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
+            for fail in 0, 1, 2, 3:
+                yield base + data + Bits().add(0, 12).add(number, 4).bytes(8) + struct.pack('<II', 16 + number % 2 * 8 + fail * 32, len(base))
+
+
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers')}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'delta')}
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)
         n = 0

@@ -1,0 +1,295 @@
+/* io.h - snapshots in memory for the harnesses: callbacks that fail where the parameters say so, a target that collects what is restored, and everything
+ * that a reader can be asked, compared with what was restored. */
+#ifndef FUZZ_IO_H
+#define FUZZ_IO_H
+
+#include "fuzz.h"
+
+#define IO_MOST_FILES 64
+#define IO_USUAL_SIZE ((size_t)64 << 10) /* of all files; more takes long, so it is rare */
+#define IO_MOST_SIZE ((size_t)4 << 20)
+
+/* -- parameters -- */
+
+typedef struct io_parameters {
+    unsigned fail_alloc, fail_read, fail_write; /* which call fails, from 1; 0: none */
+    unsigned piece, workers, seed;
+    int at_start, any_size;
+} io_parameters;
+
+static inline io_parameters io_draw(fuzz_input *in, unsigned *tier)
+{
+    uint64_t p = fuzz_draw(in, 8);
+    io_parameters io;
+    io.fail_alloc = fuzz_bits(&p, 8);
+    io.fail_read = fuzz_bits(&p, 4);
+    *tier = fuzz_bits(&p, 4);
+    io.fail_write = fuzz_bits(&p, 4);
+    io.piece = fuzz_bits(&p, 6);
+    io.workers = fuzz_bits(&p, 2);
+    io.at_start = (int)fuzz_bits(&p, 1);
+    io.any_size = fuzz_bits(&p, 8) == 255;
+    io.seed = fuzz_bits(&p, 16);
+    return io;
+}
+
+/* -- threads: none, but more than one worker -- */
+
+static inline void io_run(void *user, lmc_task task, void *arg, size_t n_tasks)
+{
+    const unsigned n = *(const unsigned *)user;
+    while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n)); /* backwards: no order is promised */
+}
+
+/* -- sources and streams -- */
+
+typedef struct io_file {
+    const uint8_t *data;
+    size_t size, at, piece;   /* a stream: what was read, the most at a time (0: any) */
+    unsigned calls, fail_at;  /* from 1; 0: none */
+    int failed;
+} io_file;
+
+static inline int io_fails(io_file *f)
+{
+    const int fails = ++f->calls == f->fail_at;
+    f->failed |= fails;
+    return fails;
+}
+
+static inline int io_read_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    io_file *const f = (io_file *)user;
+    if (io_fails(f)) return 1;
+    FUZZ_CHECK(offset <= f->size && size <= f->size - offset);
+    if (size) memcpy(dst, f->data + offset, size);
+    return 0;
+}
+
+static inline int io_read(void *user, void *dst, size_t size, size_t *got)
+{
+    io_file *const f = (io_file *)user;
+    size_t n = f->size - f->at;
+    if (io_fails(f)) return 1;
+    if (n > size) n = size;
+    if (f->piece && n > f->piece) n = f->piece;
+    if (n) memcpy(dst, f->data + f->at, n);
+    f->at += n;
+    *got = n;
+    return 0;
+}
+
+static inline io_file io_open(const uint8_t *data, size_t size, unsigned piece, unsigned fail_at)
+{
+    io_file f;
+    memset(&f, 0, sizeof f);
+    f.data = data;
+    f.size = size;
+    f.piece = piece;
+    f.fail_at = fail_at;
+    return f;
+}
+
+static inline lmc_source io_source(io_file *f)
+{
+    lmc_source source;
+    source.read_at = io_read_at;
+    source.user = f;
+    source.size = f->size;
+    return source;
+}
+
+/* -- targets -- */
+
+typedef struct io_target {
+    uint8_t *data; /* all files, one after another */
+    size_t cap, size, n_files, starts[IO_MOST_FILES + 1];
+    int in_file;
+    unsigned calls, fail_at;
+    int failed;
+    /* in place: data is there before, and write() overwrites it */
+    int in_place;
+    size_t position, skip; /* of skip bytes more, write() does not hear */
+    uint64_t n_written;
+} io_target;
+
+static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
+{
+    io_target *const t = (io_target *)user;
+    FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' && strstr(file->path, "/../") == NULL);
+    if (t->in_place) {
+        if (number >= t->n_files || file->size != t->starts[number + 1] - t->starts[number]) return 1;
+        t->position = file->size < t->skip ? (size_t)file->size : t->skip;
+        t->skip -= t->position;
+        t->position += t->starts[number];
+    } else {
+        if (t->n_files == IO_MOST_FILES) return 1;
+        t->starts[t->n_files++] = t->size;
+        t->starts[t->n_files] = t->size;
+    }
+    t->in_file = 1;
+    return 0;
+}
+
+static inline int io_write(void *user, const void *data, size_t size)
+{
+    io_target *const t = (io_target *)user;
+    size_t *const at = t->in_place ? &t->position : &t->size;
+    FUZZ_CHECK(t->in_file && size != 0);
+    if (++t->calls == t->fail_at) {
+        t->failed = 1;
+        return 1;
+    }
+    if (size > t->cap - *at) return 1;
+    memcpy(t->data + *at, data, size);
+    *at += size;
+    t->n_written += size;
+    if (!t->in_place) t->starts[t->n_files] = t->size;
+    return 0;
+}
+
+static inline int io_end_file(void *user, const lmc_file *file, size_t number)
+{
+    io_target *const t = (io_target *)user;
+    FUZZ_CHECK(t->in_file);
+    if (!t->in_place) FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] && file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
+    t->in_file = 0;
+    return 0;
+}
+
+static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const io_target *const t = (const io_target *)user;
+    const size_t n = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
+    if (!t->in_place) FUZZ_CHECK(number < t->n_files && offset <= n && size <= n - offset); /* what has been written only */
+    if (offset > n || size > n - offset) return LMC_ERR_READ;
+    memcpy(dst, t->data + t->starts[number] + offset, size);
+    return LMC_OK;
+}
+
+/* -- reading -- */
+
+static fuzz_guard io_read_guard, io_part_guard, io_target_guard;
+
+static inline void io_reserve(void)
+{
+    fuzz_reserve(&io_read_guard, IO_MOST_SIZE);
+    fuzz_reserve(&io_part_guard, IO_MOST_SIZE);
+    fuzz_reserve(&io_target_guard, IO_MOST_SIZE);
+}
+
+/* Reads all that the reader has: as restored, if that is not NULL. Returns the first error. */
+static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_target *restored, const io_parameters *io)
+{
+    enum lmc_status first = LMC_OK;
+    size_t i, j;
+    uint32_t random = io->seed | 1;
+    const int fails = io->fail_alloc || io->fail_read;
+    for (i = 0; i < lmc_count_files(reader) && i < IO_MOST_FILES; i++) {
+        const lmc_file *const file = lmc_get_file(reader, i);
+        uint8_t *all, *part;
+        enum lmc_status status;
+        if (file->size > (io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE)) continue;
+        all = fuzz_place(&io_read_guard, (size_t)file->size, io->at_start);
+        status = lmc_read_file(reader, i, 0, all, (size_t)file->size);
+        if (first == LMC_OK) first = status;
+        if (restored && status == LMC_OK) {
+            FUZZ_CHECK(i < restored->n_files && file->size == restored->starts[i + 1] - restored->starts[i]);
+            FUZZ_CHECK(memcmp(all, restored->data + restored->starts[i], (size_t)file->size) == 0);
+        }
+        for (j = 0; j < 4 && file->size; j++) {
+            const uint64_t offset = (random = random * 1664525 + 1013904223) % file->size;
+            const size_t size = (size_t)((random = random * 1664525 + 1013904223) % (file->size - offset) + 1);
+            enum lmc_status part_status;
+            part = fuzz_place(&io_part_guard, size, !io->at_start);
+            part_status = lmc_read_file(reader, i, offset, part, size);
+            if (status == LMC_OK) FUZZ_CHECK(part_status == LMC_OK ? memcmp(part, all + offset, size) == 0 : fails);
+        }
+        FUZZ_CHECK(lmc_read_file(reader, i, file->size, all, 1) == LMC_ERR_ARGUMENT);
+        for (j = 0; j < file->n_tensors && j < 32; j++) {
+            const lmc_tensor *const t = &file->tensors[j];
+            part = fuzz_place(&io_part_guard, (size_t)t->size, io->at_start);
+            if (lmc_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK && status == LMC_OK)
+                FUZZ_CHECK(memcmp(part, all + t->offset, (size_t)t->size) == 0);
+            if (t->loss.generation) {
+                lmc_quantizer *quantizer = NULL;
+                lmc_quantizer_info info;
+                lmc_twin twin;
+                enum lmc_status got = lmc_read_quantizer(&quantizer, reader, i, t, io->seed & 1 ? &twin : NULL);
+                FUZZ_CHECK((got == LMC_OK) == (quantizer != NULL));
+                if (got == LMC_OK) {
+                    FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && info.reason && info.loss.generation == t->loss.generation);
+                    if (!info.is_lossless && t->size <= IO_USUAL_SIZE) (void)lmc_quantize(quantizer, part, 0, (size_t)t->size, io->seed & 2 ? all : NULL);
+                    lmc_free_quantizer(quantizer);
+                }
+            }
+        }
+    }
+    return first;
+}
+
+/* Restores and reads a file, and compares. Returns the status of restoring; *restored is what was restored. */
+static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, const lmc_base *base, const io_parameters *io, io_target *restored, lmc_reader *lender)
+{
+    unsigned n_workers = io->workers;
+    lmc_parallel parallel;
+    lmc_restore_options restore;
+    lmc_reader_options options;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_stream stream;
+    io_file file = io_open(data, size, io->piece, io->fail_read);
+    uint8_t identity[LMC_IDENTITY_SIZE], other[LMC_IDENTITY_SIZE];
+    enum lmc_status restored_as, opened_as, read_as = LMC_OK;
+    const long fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
+    const int fails = io->fail_alloc || io->fail_read || io->fail_write;
+
+    parallel.run = io_run;
+    parallel.user = &n_workers;
+    parallel.n_workers = n_workers;
+    io_reserve();
+    memset(restored, 0, sizeof *restored);
+    memset(&restore, 0, sizeof restore);
+    memset(&options, 0, sizeof options);
+    restored->data = io_target_guard.data;
+    restored->cap = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
+    restored->fail_at = io->fail_write;
+    restore.parallel = options.parallel = n_workers ? &parallel : NULL;
+    restore.limits.max_total_size = options.limits.max_total_size = restored->cap;
+    restore.base = options.base = base;
+    restore.user = restored;
+    restore.begin_file = io_begin_file;
+    restore.write = io_write;
+    restore.end_file = io_end_file;
+    restore.read_back = io_read_back;
+    stream.read = io_read;
+    stream.user = &file;
+    fuzz_memory.calls = 0;
+    fuzz_memory.fail_at = fail_at;
+    restored_as = lmc_restore_snapshot(&stream, &restore, identity);
+    if (fail_at >= 0 && fuzz_memory.calls > fail_at) FUZZ_CHECK(restored_as == LMC_ERR_MEMORY);
+    else FUZZ_CHECK(restored_as != LMC_ERR_MEMORY);
+    if (file.failed) FUZZ_CHECK(restored_as != LMC_OK);
+    if (restored->failed) FUZZ_CHECK(restored_as == LMC_ERR_WRITE);
+    if (restored_as == LMC_OK) FUZZ_CHECK(!restored->in_file && file.at == file.size);
+
+    file = io_open(data, size, 0, io->fail_read);
+    source = io_source(&file);
+    options.lender = lender;
+    fuzz_memory.calls = 0;
+    fuzz_memory.fail_at = fail_at;
+    opened_as = lmc_open_reader(&reader, &source, &options);
+    if (opened_as == LMC_OK) {
+        read_as = io_check_reader(reader, restored_as == LMC_OK ? restored : NULL, io);
+        lmc_get_identity(reader, other);
+        if (restored_as == LMC_OK) FUZZ_CHECK(memcmp(identity, other, LMC_IDENTITY_SIZE) == 0);
+        (void)lmc_can_restore_in_place(reader);
+    }
+    if (!fails && restored_as == LMC_OK) FUZZ_CHECK(opened_as == LMC_OK && read_as == LMC_OK);
+    if (!fails) FUZZ_CHECK(opened_as != LMC_ERR_MEMORY && read_as != LMC_ERR_MEMORY);
+    lmc_free_reader(reader);
+    fuzz_memory.fail_at = -1;
+    return restored_as;
+}
+
+#endif
