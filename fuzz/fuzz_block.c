@@ -3,7 +3,8 @@
 
 #define MOST_INPUT ((size_t)1 << 20)
 #define MOST_OUTPUT ((size_t)8 << 20)   /* decoded bytes of the largest block there is */
-#define USUAL_OUTPUT ((size_t)32 << 10) /* larger ones take long, so one in 256 may be */
+#define MEDIUM_OUTPUT ((size_t)64 << 10)
+#define USUAL_OUTPUT ((size_t)6 << 10) /* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of any size */
 
 static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard;
 
@@ -14,7 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint32_t seed = fuzz_bits(&p, 16);
     const int at_start = (int)fuzz_bits(&p, 1), repair = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1), has_base = (int)fuzz_bits(&p, 1);
     const unsigned tier = fuzz_bits(&p, 4), cap_less = fuzz_bits(&p, 8), ws_less = fuzz_bits(&p, 8), base_off = fuzz_bits(&p, 4);
-    int any_size = fuzz_bits(&p, 8) == 0xFF, carries_base = (int)fuzz_bits(&p, 1);
+    const unsigned size_class = fuzz_bits(&p, 8);
+    int carries_base = (int)fuzz_bits(&p, 1);
     lmc_position position = {0, 0};
     lmc_block_info info;
     enum lmc_status status, peek;
@@ -39,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         info.n = 1;
     }
     FUZZ_CHECK(info.size <= MOST_OUTPUT && info.n <= LMC_MAX_BLOCK_ELEMENTS);
-    if (info.size > USUAL_OUTPUT && !any_size) return 0;
+    if (info.size > (size_class == 255 ? MOST_OUTPUT : size_class >= 240 ? MEDIUM_OUTPUT : USUAL_OUTPUT)) return 0;
     if (carries_base && in.size >= LMC_BLOCK_HEADER_SIZE + info.size) {
         in.size -= info.size;
         block = fuzz_copy(&input_guard, block, in.size, at_start);

@@ -66,11 +66,11 @@ def block():
             n = struct.unpack_from('<I', b, 4)[0]
             if b[2] == 1 and n * width <= MOST:  # with a prediction: zeros, and something
                 for seed in 0, number << 3 | 3:
-                    yield b + Bits().add(seed, 16).add(number, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).bytes(8)
+                    yield b + Bits().add(seed, 16).add(number, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 20).add(0xFF if n * width > 65536 else 240, 8).bytes(8)
                 base = bytes((i * 7 + number) & 0x3F | 0x80 * (i % 5 == 0) for i in range(n * width))
-                yield b + base + Bits().add(0, 16).add(0, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 28).add(1, 1).bytes(8)
+                yield b + base + Bits().add(0, 16).add(0, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 20).add(240, 8).add(1, 1).bytes(8)
             else:
-                yield b + Bits().add(number, 16).add(number, 1).add(1, 1).add(0, 2).add(number, 4).bytes(8)
+                yield b + Bits().add(number, 16).add(number, 1).add(1, 1).add(0, 2).add(number, 4).add(0, 20).add(0xFF if n * width > 65536 else 240, 8).bytes(8)
 
 
 def tree():
