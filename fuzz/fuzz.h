@@ -159,6 +159,11 @@ unsigned fuzz_frozen_counts(unsigned level, unsigned length); /* leaves of that 
 size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level, void *ws, size_t ws_size);
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n, void *ws, size_t ws_size);
 
+/* lmc_decode_block of a block whose header was read, as it is done within what is so large that it is not to stay in caches: `ahead_size` bytes at ahead
+ * will be read next. */
+enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info, const uint8_t *base, const void *ahead, size_t ahead_size, void *ws,
+                                      size_t ws_size);
+
 /* See repair.h. Between fuzz_begin() and fuzz_end(). */
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base);
 void fuzz_repair_index(uint8_t *file, size_t size);

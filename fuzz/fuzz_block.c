@@ -1,6 +1,36 @@
 /* A hostile block, with and without a prediction. Input: the block, its prediction if the parameters say so, then 8 bytes of parameters. */
 #include "fuzz.h"
 
+/* What callers must not do is refused. */
+static void check_arguments(const uint8_t *block, size_t size)
+{
+    static uint8_t byte[64];
+    lmc_position position = {0, 0};
+    lmc_tensor_options options;
+    lmc_block_info info;
+    lmc_parallel parallel;
+    size_t n;
+    memset(&options, 0, sizeof options);
+    memset(&parallel, 0, sizeof parallel);
+    FUZZ_CHECK(lmc_read_block_info(NULL, 24, position, &info) == LMC_ERR_ARGUMENT && lmc_read_block_info(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_block(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, NULL, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(NULL, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 2, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 2, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_WORKSPACE);
+    options.log2_block = 13;
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    options.log2_block = 14;
+    options.parallel = &parallel;
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+}
+
 #define MOST_INPUT ((size_t)1 << 20)
 #define MOST_OUTPUT ((size_t)8 << 20)   /* decoded bytes of the largest block there is */
 #define MEDIUM_OUTPUT ((size_t)64 << 10)
@@ -17,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const unsigned tier = fuzz_bits(&p, 4), cap_less = fuzz_bits(&p, 8), ws_less = fuzz_bits(&p, 8), base_off = fuzz_bits(&p, 4);
     const unsigned size_class = fuzz_bits(&p, 8);
     int carries_base = (int)fuzz_bits(&p, 1);
+    const unsigned streaming = fuzz_bits(&p, 6); /* to any alignment */
     lmc_position position = {0, 0};
     lmc_block_info info;
     enum lmc_status status, peek;
@@ -28,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (in.size > MOST_INPUT) return 0;
     fuzz_reserve(&input_guard, MOST_INPUT);
     fuzz_reserve(&output_guard, MOST_OUTPUT + 1);
-    fuzz_reserve(&again_guard, MOST_OUTPUT);
+    fuzz_reserve(&again_guard, MOST_OUTPUT + 64);
     fuzz_reserve(&base_guard, MOST_OUTPUT + 16);
     fuzz_reserve(&workspace_guard, lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     FUZZ_BEGIN();
@@ -60,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_seal_block(block, position);
         }
     }
+    if (ws_less == 0xA5) check_arguments(block, in.size);
     ws_size = lmc_workspace_size(info.n);
     if (ws_less == 1) ws_size--;
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
@@ -87,6 +119,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         FUZZ_CHECK(lmc_decode_block(again, info.size, &written, block, in.size, base, has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
+        if (streaming) {
+            uint8_t *const place = fuzz_place(&again_guard, info.size + streaming, 0);
+            info.crc = fuzz_get32(block + 12);
+            info.base_crc = fuzz_get32(block + 16);
+            FUZZ_CHECK(fuzz_decode_streaming(place, block, &info, info.has_prediction ? base : NULL, data, size, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(memcmp(place, output, info.size) == 0);
+            memcpy(again, output, info.size);
+        }
         if (position.block == 0 && info.n <= (size_t)1 << 16) {
             size_t start = seed % info.size, part = (seed >> 3) % (info.size - start) + 1;
             options.run = position.run;

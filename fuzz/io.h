@@ -292,4 +292,89 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     return restored_as;
 }
 
+/* What callers must not do is refused: no pointers, numbers that are none, options that contradict each other. */
+static inline void io_check_arguments(const uint8_t *data, size_t size)
+{
+    io_file file = io_open(data, size, 0, 0);
+    lmc_source source = io_source(&file), no_source = source;
+    lmc_stream stream, no_stream;
+    lmc_restore_options restore;
+    lmc_reader_options options;
+    lmc_parallel parallel;
+    lmc_reader *reader = NULL;
+    lmc_quantizer *quantizer;
+    lmc_base base;
+    lmc_tensor tensor;
+    const lmc_tensor *found;
+    const char *key;
+    const void *value;
+    uint8_t byte, identity[LMC_IDENTITY_SIZE];
+    uint32_t depth;
+    size_t n;
+    unsigned i;
+    memset(&restore, 0, sizeof restore);
+    memset(&options, 0, sizeof options);
+    memset(&base, 0, sizeof base);
+    memset(&tensor, 0, sizeof tensor);
+    memset(&no_stream, 0, sizeof no_stream);
+    no_source.read_at = NULL;
+    stream.read = io_read;
+    stream.user = &file;
+    FUZZ_CHECK(lmc_restore_snapshot(NULL, NULL, NULL) == LMC_ERR_ARGUMENT && lmc_restore_snapshot(&no_stream, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_open_reader(NULL, &source, NULL) == LMC_ERR_ARGUMENT && lmc_open_reader(&reader, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_open_reader(&reader, &no_source, NULL) == LMC_ERR_ARGUMENT);
+    for (i = 0; i < 3; i++) {
+        parallel.run = i == 0 ? NULL : io_run;
+        parallel.user = NULL;
+        parallel.n_workers = i == 0 ? 1 : i == 1 ? 0 : 1025;
+        restore.parallel = options.parallel = &parallel;
+        FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT && lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    }
+    restore.parallel = options.parallel = NULL;
+    restore.n_done = 1;
+    FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    restore.in_place = 1;
+    FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    options.base = &base;
+    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    base.get_file = lmc_make_reader_base(NULL).get_file;
+    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    base = lmc_make_reader_base(NULL);
+    base.n_files = 1; /* which is not there */
+    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_read_header(NULL, identity, &depth) == LMC_ERR_ARGUMENT && lmc_read_header(data, NULL, &depth) == LMC_ERR_ARGUMENT &&
+               lmc_read_header(data, identity, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_count_files(NULL) == 0 && lmc_get_file(NULL, 0) == NULL && lmc_count_metadata(NULL) == 0 && lmc_count_encoded(NULL, 0, 0, 1) == 0);
+    FUZZ_CHECK(!lmc_can_restore_in_place(NULL) && lmc_get_base_identity(NULL, identity) == 0);
+    lmc_get_identity(NULL, identity);
+    FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL && lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
+               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 && lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
+    file = io_open(data, size, 0, 0);
+    if (lmc_open_reader(&reader, &source, NULL) == LMC_OK) {
+        const size_t n_files = lmc_count_files(reader);
+        FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT && lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT && lmc_find_tensor(reader, NULL, "", &n, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_file(NULL, 0, 0, &byte, 1) == LMC_ERR_ARGUMENT && lmc_read_file(reader, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_file(reader, 0, 0, NULL, 1) == LMC_ERR_ARGUMENT && lmc_read_file(reader, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_tensor(reader, 0, NULL, 0, &byte, 1) == LMC_ERR_ARGUMENT && lmc_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT && lmc_read_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, n_files, &tensor, NULL) == LMC_ERR_ARGUMENT && lmc_read_quantizer(&quantizer, reader, 0, NULL, NULL) == LMC_ERR_ARGUMENT);
+        tensor.offset = UINT64_MAX;
+        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        tensor.offset = 0;
+        tensor.size = UINT64_MAX;
+        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT && lmc_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_get_metadata(reader, 0, &key, NULL, &n) == LMC_ERR_ARGUMENT && lmc_get_metadata(reader, 0, &key, &value, NULL) == LMC_ERR_ARGUMENT);
+        base = lmc_make_reader_base(reader);
+        FUZZ_CHECK(base.read(base.user, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT && base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_count_encoded(reader, n_files, 0, 1) == 0);
+        lmc_get_identity(reader, NULL);
+        (void)lmc_get_base_identity(reader, NULL);
+        lmc_free_reader(reader);
+    }
+}
+
 #endif

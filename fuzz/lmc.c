@@ -188,4 +188,13 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *
 
 unsigned fuzz_frozen_counts(unsigned level, unsigned length) { return lmc__frozen_counts[level][length - 1]; }
 
+enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info, const uint8_t *base, const void *ahead, size_t ahead_size, void *ws,
+                                      size_t ws_size)
+{
+    lmc__ahead next;
+    next.data = (const uint8_t *)ahead;
+    next.size = ahead_size;
+    return lmc__decode_block(lmc__get_kernels(), dst, next, src, info, base, ws, ws_size);
+}
+
 #include "repair.h"

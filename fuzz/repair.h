@@ -46,8 +46,9 @@ static enum lmc_status read_restored(void *user, size_t file_number, uint64_t of
 
 static void end_file(repairer *r)
 {
-    uint8_t *info = r->index.data + r->identities_at;
+    uint8_t *info;
     if (!r->in_file) return;
+    info = r->index.data + r->identities_at;
     r->digester.identities = info + 16;
     lmc__finish_digester(&r->digester);
     lmc__store64(info, r->position);

@@ -3,10 +3,13 @@
 
 DIRECTORY/NAME gets the seeds of harness NAME: what it reads, then its parameters (each fuzz_NAME.c says how they are laid out)."""
 import hashlib
+import json
 import os
+import random
 import struct
 import subprocess
 import sys
+import tempfile
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'spec', 'vectors')
 MOST = 65536  # larger seeds are left out; -max_len cuts those that are too long for fuzzing
@@ -45,6 +48,72 @@ def blocks(data):
             break
 
 
+def pack(files, base=None, options=()):
+    """An LMC file of these files ({path: bytes}), against another such, by the command in build/lmc; None if that is not there."""
+    command = os.path.join(VECTORS, '..', '..', 'build', 'lmc')
+    if not os.path.exists(command):
+        return None
+    with tempfile.TemporaryDirectory() as d:
+        for top, content in ('now', files), ('base', base or {}):
+            for path, data in content.items():
+                os.makedirs(os.path.dirname(os.path.join(d, top, path)), exist_ok=True)
+                with open(os.path.join(d, top, path), 'wb') as f:
+                    f.write(data)
+        more = []
+        if base is not None:
+            subprocess.run([command, '-q', '-o', os.path.join(d, 'base.lmc'), os.path.join(d, 'base')], check=True)
+            more = ['--base', os.path.join(d, 'base.lmc')]
+        subprocess.run([command, '-q', *more, *options, '-o', os.path.join(d, 'now.lmc'), os.path.join(d, 'now')], check=True)
+        with open(os.path.join(d, 'now.lmc'), 'rb') as f:
+            now = f.read()
+        if base is None:
+            return now
+        with open(os.path.join(d, 'base.lmc'), 'rb') as f:
+            return f.read(), now
+
+
+def safetensors(tensors):
+    """{name: (dtype, shape, bytes)} in that order."""
+    head, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        head[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    return struct.pack('<Q', len(text)) + text + b''.join(data for _, _, data in tensors.values())
+
+
+def skewed(n, seed, noise=64):
+    """n bytes, most of them alike."""
+    random.seed(seed)
+    return bytes(random.choice((seed & 255, 0x3C, random.randrange(256))) if i % noise == 0 else 0x3C for i in range(n))
+
+
+def made():
+    """Files that no vector is like, each with a base or None."""
+    yield pack({f'd/{i}': bytes([i]) * (i % 3) for i in range(40)}), None
+    yield pack({'a': skewed(70000, 1, 3), 'b': skewed(30000, 2, 2)}), None
+    yield pack({'zeros.safetensors': safetensors({'t': ('U8', [300000], bytes(300000)), 'u': ('F32', [4], bytes(16))})}), None
+    for quant in ('rel:0.05', 'bits:8', 'nmse:0.001'):
+        random.seed(5)
+        moment = b''.join(struct.pack('<f', random.choice((1, 2, 3, 4)) * 2.0 ** random.randrange(-12, -8)) for _ in range(256)) * 320
+        moments = {'x.exp_avg': ('F32', [320, 256], moment), 'x.exp_avg_sq': ('F32', [320, 256], moment[512:] + moment[:512])}
+        yield pack({'o.safetensors': safetensors(moments)}, None, ['--quant', '*,role=any=' + quant]), None
+        split = {'v.safetensors': safetensors({'x.exp_avg_sq': moments['x.exp_avg_sq']}), 'm.safetensors': safetensors({'x.exp_avg': moments['x.exp_avg']})}
+        yield pack(split, None, ['--quant', '*,role=any=update:0.1' if quant[0] == 'n' else '*,role=any=' + quant]), None
+    for width, dtype in (2, 'BF16'), (4, 'F32'), (8, 'I64'):
+        old = {name: (dtype, [n], skewed(n * width, n, 5)) for name, n in (('a', 700), ('b', 900), ('c', 5000), ('d', 64))}
+        new = {name: (d, shape, bytes(b ^ (i % 97 == 0) for i, b in enumerate(data))) for name, (d, shape, data) in old.items()}
+        one, two = safetensors(old), safetensors(new)
+        for base, now in (({'m.safetensors': one}, {'m.safetensors': two}), ({'m.safetensors': one, 'n': one[:500]}, {'m.safetensors': two, 'n': one[:499] + b'!'}),
+                          ({'m.safetensors': one}, {'m.safetensors': safetensors(dict(reversed(new.items())))}),
+                          ({'m.safetensors': one}, {'c/1.safetensors': safetensors({'b': new['b'], 'd': new['d']}), 'c/2.safetensors': safetensors({'a': new['a']})}),
+                          ({'1.safetensors': safetensors({'a': old['a']}), '2.safetensors': safetensors({'c': old['c']}), 'e': one[100:200]},
+                           {'1.safetensors': safetensors({'a': new['a']}), '2.safetensors': safetensors({'c': new['c']}), 'e': two[100:200]})):
+            packed = pack(now, base)
+            if packed:
+                yield packed[1], packed[0]
+
+
 class Bits:
     """Parameters, drawn from the lowest bits up (fuzz_bits)."""
 
@@ -71,6 +140,26 @@ def block():
                 yield b + base + Bits().add(0, 16).add(0, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 20).add(240, 8).add(1, 1).bytes(8)
             else:
                 yield b + Bits().add(number, 16).add(number, 1).add(1, 1).add(0, 2).add(number, 4).add(0, 20).add(0xFF if n * width > 65536 else 240, 8).bytes(8)
+
+
+    for number, (data, base) in enumerate(made()):  # large ones, which are streamed
+        for run, place, width, b in blocks(data or b''):
+            n = struct.unpack_from('<I', b, 4)[0]
+            if n * width > 1 << 20:
+                continue
+            size_class = 255 if n * width > 65536 else 240
+            for align in 1, 2, 32, 33, 48:
+                tier = (number + align) % 3
+                yield b[:12] + bytes(4) + b[16:] + Bits().add(8 * number + 3, 16).add(align, 1).add(1, 1).add(0, 1).add(b[2], 1).add(tier, 4).add(0, 20) \
+                    .add(size_class, 8).add(0, 1).add(align, 6).bytes(8)
+    for data in (skewed(49152, 9), skewed(49152, 10, 2), skewed(49152, 11, 1000), bytes(49152), bytes(range(256)) * 192):
+        for dtype in 'U8', 'BF16', 'F32', 'I64':
+            packed = pack({'x.safetensors': safetensors({'t': (dtype, [len(data) // {'U8': 1, 'BF16': 2, 'F32': 4, 'I64': 8}[dtype]], data)})})
+            for run, place, width, b in blocks(packed or b''):
+                for tier in 0, 1, 2:
+                    for align in 7, 32:
+                        yield b[:12] + bytes(4) + b[16:] + Bits().add(3, 16).add(0, 1).add(1, 1).add(0, 2).add(tier, 4).add(0, 20).add(240, 8).add(0, 1).add(align, 6).bytes(8)
+    yield b'\xb1' + bytes(23) + Bits().add(0, 16).add(0, 1).add(1, 1).add(0, 2).add(0, 4).add(0, 8).add(0xA5, 8).bytes(8)
 
 
 def tree():
@@ -124,6 +213,12 @@ def index():
 def snapshot():
     for number, (_, data) in enumerate(lmc_files()):
         yield data + Bits().add(0, 12).add(number, 4).bytes(12)
+        if number % 16 == 0:
+            yield data + Bits().add(0, 12).add(number, 4).add(0, 4).add(number, 6).add(number >> 4, 2).add(1, 1).add(255, 8).add(0xA5, 16).bytes(12)
+    for number, (data, base) in enumerate(made()):
+        for piece in 0, 61:
+            if data and not base:
+                yield data + Bits().add(0, 12).add(number, 4).add(0, 4).add(piece, 6).add(piece, 2).add(1, 1).add(255, 8).add(number, 16).bytes(12)
 
 
 def delta():
@@ -142,6 +237,11 @@ def delta():
             base = identities.get(data[32:64], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
             for fail in 0, 1, 2, 3:
                 yield base + data + Bits().add(0, 12).add(number, 4).bytes(8) + struct.pack('<II', 16 + number % 2 * 8 + fail * 32, len(base))
+    for number, (data, base) in enumerate(made()):
+        for fail in range(6):
+            if base:
+                yield base + data + Bits().add(0, 12).add(number, 4).add(0, 4).add(0, 6).add(fail, 2).add(1, 1).add(255 * (fail & 1), 8).add(number, 16).bytes(8) \
+                    + struct.pack('<II', 16 + fail % 2 * 8 + fail * 32, len(base))
 
 
 def main():
