@@ -36,7 +36,73 @@ static void check_arguments(const uint8_t *block, size_t size)
 #define MEDIUM_OUTPUT ((size_t)64 << 10)
 #define USUAL_OUTPUT ((size_t)6 << 10) /* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of any size */
 
-static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard;
+static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard, part_guard;
+
+static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks)
+{
+    const unsigned n = *(const unsigned *)user;
+    while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
+}
+
+/* A row of blocks as a tensor (spec 7.5): all of it, and a part. */
+static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair, int has_base, int at_start, unsigned seed, unsigned off)
+{
+    lmc_position position = {0, 0};
+    lmc_tensor_options options;
+    lmc_parallel parallel;
+    unsigned n_workers = seed % 3;
+    size_t at, ws_size, total = 0, start, part;
+    enum lmc_status whole, some;
+    uint8_t *output, *base = NULL, *ws;
+    position.run = run;
+    for (at = 0; size - at >= LMC_BLOCK_HEADER_SIZE; position.block++) {
+        lmc_block_info info;
+        if (repair) fuzz_seal_block(blocks + at, position);
+        if (lmc_read_block_info(blocks + at, size - at, position, &info) != LMC_OK || info.size > MEDIUM_OUTPUT - total || info.encoded_size > size - at) break;
+        if (has_base && total == 0) fuzz_fill(fuzz_place(&base_guard, MEDIUM_OUTPUT, 1), MEDIUM_OUTPUT, seed);
+        if (repair) {
+            if (info.has_prediction && has_base) fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
+            fuzz_seal_block(blocks + at, position);
+            ws_size = lmc_workspace_size(info.n);
+            if (lmc_decode_block(output_guard.data, info.size, &part, blocks + at, info.encoded_size, has_base && info.has_prediction ? base_guard.data + total : NULL,
+                                 has_base && info.has_prediction ? info.size : 0, position, fuzz_place(&workspace_guard, ws_size, 1), ws_size) == LMC_ERR_CHECKSUM) {
+                fuzz_put32(blocks + at + 12, lmc_crc32c(0, output_guard.data, info.size));
+                fuzz_seal_block(blocks + at, position);
+            }
+        }
+        total += info.size;
+        at += info.encoded_size;
+    }
+    if (off == 1) total++;
+    if (off == 2 && total) total--;
+    if (total == 0 || total > MEDIUM_OUTPUT) return;
+    if (has_base) base = fuzz_copy(&again_guard, base_guard.data, total, at_start); /* exactly as long */
+    memset(&options, 0, sizeof options);
+    parallel.run = run_tasks;
+    parallel.user = &n_workers;
+    parallel.n_workers = n_workers;
+    options.run = run;
+    options.log2_block = off == 3 ? 14 : 16;
+    options.dtype = off == 3 ? LMC_U8 : LMC_U64;
+    options.parallel = n_workers ? &parallel : NULL;
+    options.prediction = base;
+    options.prediction_size = has_base ? total - (off == 4) : 0;
+    ws_size = lmc_tensor_workspace_size(&options);
+    if (off == 5) ws_size--;
+    ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
+    FUZZ_CHECK(ws);
+    output = fuzz_place(&output_guard, total, at_start);
+    whole = lmc_decode_tensor(output, 0, total, blocks, size, total, &options, ws, ws_size);
+    start = seed * 31 % total;
+    part = seed * 17 % (total - start) + 1;
+    {
+        uint8_t *const place = fuzz_place(&part_guard, part, at_start);
+        some = lmc_decode_tensor(place, start, part, blocks, size, total, &options, ws, ws_size);
+        if (whole == LMC_OK && some != LMC_ERR_WORKSPACE) /* options are of smaller blocks than these, of which none may be kept in part */
+            FUZZ_CHECK(some == LMC_OK && memcmp(place, output + start, part) == 0);
+    }
+    fuzz_realloc(ws, ws_size, 0);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -53,18 +119,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum lmc_status status, peek;
     uint8_t *block, *output, *base = NULL, *ws;
     size_t base_size, cap, ws_size, written = ~(size_t)0;
+    int as_tensor;
 
     position.run = fuzz_bits(&p, 2);
     position.block = fuzz_bits(&p, 2);
+    as_tensor = (int)fuzz_bits(&p, 1);
     if (in.size > MOST_INPUT) return 0;
     fuzz_reserve(&input_guard, MOST_INPUT);
     fuzz_reserve(&output_guard, MOST_OUTPUT + 1);
     fuzz_reserve(&again_guard, MOST_OUTPUT + 64);
     fuzz_reserve(&base_guard, MOST_OUTPUT + 16);
+    fuzz_reserve(&part_guard, MEDIUM_OUTPUT);
     fuzz_reserve(&workspace_guard, lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     block = fuzz_copy(&input_guard, in.data, in.size, at_start);
+    if (as_tensor) {
+        check_tensor(block, in.size, position.run, repair, has_base, at_start, seed, base_off);
+        FUZZ_END();
+        return 0;
+    }
     if (repair && in.size >= LMC_BLOCK_HEADER_SIZE) fuzz_seal_block(block, position);
     peek = lmc_read_block_info(block, in.size, position, &info);
     if (peek != LMC_OK) {

@@ -232,6 +232,7 @@ void fuzz_repair_index(uint8_t *file, size_t size)
         } else {
             const uint64_t run_size = lmc__load64(inner), block_size = (uint64_t)1 << (inner[8] & 31);
             more = 4 * (run_size / block_size + (run_size % block_size != 0));
+            if (inner[8] < LMC__MIN_LOG2_BLOCK || inner[8] > LMC__MAX_LOG2_BLOCK) sound = 0;
             n_runs++;
         }
         p = inner + inner_size;

@@ -159,6 +159,17 @@ def block():
                 for tier in 0, 1, 2:
                     for align in 7, 32:
                         yield b[:12] + bytes(4) + b[16:] + Bits().add(3, 16).add(0, 1).add(1, 1).add(0, 2).add(tier, 4).add(0, 20).add(240, 8).add(0, 1).add(align, 6).bytes(8)
+    rows = {}
+    for number, (_, data) in enumerate(lmc_files()):  # rows of blocks
+        for _, _, width, b in blocks(data):
+            if len(b) < 1000:
+                rows.setdefault((struct.unpack_from('<I', b, 4)[0] * width, b[2]), []).append(b)
+    for number, ((size, predicted), row) in enumerate(rows.items()):
+        for off in range(6):
+            yield b''.join(row[:1 + (number + off) % 7]) + Bits().add(8 * number + 3, 16).add(off, 1).add(1, 1).add(0, 1).add(predicted, 1).add(number, 4).add(0, 16) \
+                .add(off, 4).add(0, 8).add(0, 7).add(0, 4).add(1, 1).bytes(8)
+    for width, payload in (1, b'\0'), (2, b'\0'), (2, b'\xff\1\5\1\6'), (2, b'\1\1\5\1\6'):  # sparse, and neither predicted nor in need of a list
+        yield struct.pack('<BBBBIIIII', 0xB1, 1 << 5 | 4 | width - 1, 0, 8, 8, len(payload), 0, 0, 0) + payload + Bits().add(0, 17).add(1, 1).bytes(8)
     yield b'\xb1' + bytes(23) + Bits().add(0, 16).add(0, 1).add(1, 1).add(0, 2).add(0, 4).add(0, 8).add(0xA5, 8).bytes(8)
 
 
