@@ -60,7 +60,7 @@ static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t si
             uint64_t rest = mutate_get64(p + body);
             const uint64_t block = (uint64_t)1 << (p[body + 8] & 31);
             if (is_index) {
-                const uint64_t sizes = 4 * (rest / block + (rest % block != 0));
+                const uint64_t sizes = 8 * (rest / block + (rest % block != 0));
                 if (sizes > size - at) break;
                 mutate_add(parts, at, (size_t)sizes, 0, 0);
                 at += (size_t)sizes;

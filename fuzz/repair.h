@@ -26,7 +26,14 @@ static void seal_section(uint8_t *head, uint32_t number, uint64_t size, const lm
     lmc__store32(head + 20, k->crc32c(0, head + 24, (size_t)size));
 }
 
-static void seal_header(uint8_t *header, const lmc__kernels *k) { lmc__store32(header + 76, k->crc32c(0, header, 76)); }
+/* Magic and version, too: so files of an earlier version of the format can be what a corpus begins with. */
+static void seal_header(uint8_t *header, const lmc__kernels *k)
+{
+    memcpy(header, lmc__magic, 8);
+    header[8] = LMC_FORMAT_MAJOR;
+    header[9] = LMC_FORMAT_MINOR;
+    lmc__store32(header + 76, k->crc32c(0, header, 76));
+}
 
 static void seal_trailer(uint8_t *trailer, uint64_t index_at, uint64_t index_size, const lmc__kernels *k)
 {
@@ -129,11 +136,12 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
             if (add_section(r, (size_t)(head - file), head) != LMC_OK) return 0;
             r->n_runs++;
             for (block = 0; block < run.n_blocks; block++) {
-                uint8_t field[4];
+                uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
                 const size_t taken = repair_block(r, &run, block, file + at, size - at, lmc__block_size_at(&run, block));
                 if (taken == 0) return 0;
-                lmc__store32(field, (uint32_t)taken);
-                if (lmc__append(&r->index, field, 4) != LMC_OK) return 0;
+                lmc__store32(entry, (uint32_t)taken);
+                lmc__store32(entry + 4, lmc__load32(file + at + LMC__BLOCK_CRC_AT));
+                if (lmc__append(&r->index, entry, sizeof entry) != LMC_OK) return 0;
                 at += taken;
             }
         } else {
@@ -231,7 +239,7 @@ void fuzz_repair_index(uint8_t *file, size_t size)
             n_files++;
         } else {
             const uint64_t run_size = lmc__load64(inner), block_size = (uint64_t)1 << (inner[8] & 31);
-            more = 4 * (run_size / block_size + (run_size % block_size != 0));
+            more = LMC__BLOCK_ENTRY_SIZE * (run_size / block_size + (run_size % block_size != 0));
             if (inner[8] < LMC__MIN_LOG2_BLOCK || inner[8] > LMC__MAX_LOG2_BLOCK) sound = 0;
             n_runs++;
         }
@@ -240,7 +248,7 @@ void fuzz_repair_index(uint8_t *file, size_t size)
             sound = 0;
             break;
         }
-        if (!is_file) for (i = 0; i < more; i += 4) offset += lmc__load32(p + i);
+        if (!is_file) for (i = 0; i < more; i += LMC__BLOCK_ENTRY_SIZE) offset += lmc__load32(p + i);
         p += more;
     }
     if (sound) {
