@@ -6,6 +6,7 @@
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
 #   make test-long    large files and many random damages; takes its time
 #   make analyse      static analysis: clang-tidy, cppcheck, gcc -fanalyzer; takes its time
+#   make fuzz         the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to build/fuzz/; see fuzz/README.md
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
 #   make clean
@@ -80,6 +81,10 @@ analyse:
 	tests/install analyse
 	tests/analyse
 
+fuzz:
+	fuzz/build
+	fuzz/build fast
+
 bench:
 	tests/install bench
 	$(MAKE) build/lmc build/bench build/quantise
@@ -100,4 +105,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo test test-cross test-long analyse bench install clean
+.PHONY: all demo test test-cross test-long analyse fuzz bench install clean
