@@ -141,6 +141,13 @@ static enum container_result container_check_names(struct container *c)
     return result;
 }
 
+/* Whether the tensor lies within a file of that size, or LMC_UNKNOWN_SIZE: then of any size that a file can have. */
+static int container_fits(const lmc_tensor *t, uint64_t file_size)
+{
+    const uint64_t most = file_size < CONTAINER_MAX_SIZE ? file_size : CONTAINER_MAX_SIZE;
+    return t->size <= most && t->offset <= most - t->size;
+}
+
 /* Sorts the tensors; offsets are from the start of the file. holes: whether bytes between tensors are allowed. */
 static enum container_result container_check_tensors(struct container *c, uint64_t start, uint64_t file_size, int holes)
 {
@@ -153,7 +160,7 @@ static enum container_result container_check_tensors(struct container *c, uint64
                                  i ? c->tensors[i - 1].name : "", i ? "'" : "");
         if (t->offset > end && !holes)
             return container_bad(c, "no tensor covers the bytes before tensor '%.100s'", t->name);
-        if (t->size > file_size || t->offset > file_size - t->size)
+        if (!container_fits(t, file_size))
             return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
         end = t->offset + t->size;
     }
@@ -533,8 +540,10 @@ static enum container_result container_parse_gguf(struct container *c, const uns
     result = gguf_guess_sizes(c, file_size);
     if (result == CONTAINER_OK)
         result = container_check_tensors(c, start, file_size, 1);
-    if (c->end != LMC_UNKNOWN_SIZE) /* writers pad the last tensor, too */
+    if (result == CONTAINER_OK && c->end != LMC_UNKNOWN_SIZE) /* writers pad the last tensor, too */
         c->end = c->n_tensors ? start + (c->end - start + alignment - 1) / alignment * alignment : g.at;
+    if (result == CONTAINER_OK && c->end != LMC_UNKNOWN_SIZE && c->end > CONTAINER_MAX_SIZE)
+        return container_bad(c, "its data end beyond any file");
     return result;
 }
 
@@ -722,7 +731,7 @@ static enum container_result npy_make_tensor(struct container *c, const struct n
     if (!container_count_bytes(t->shape, t->rank, dtype->size * 8, &t->size))
         return container_bad(c, "its array is too large");
     c->n_tensors = 1;
-    if (t->size > file_size || t->offset > file_size - t->size)
+    if (!container_fits(t, file_size))
         return container_bad(c, "its array lies beyond the end of the file");
     c->end = start + t->size;
     return CONTAINER_OK;

@@ -492,6 +492,10 @@ class Pipes(Case):
         self.assertEqual(self.lmc("-dc", "x.lmc").stdout, data + b"tail")
         small = safetensors([("w", "BF16", [3], bf16(3))], tail=b"tail")  # known to the end before it starts
         self.assertEqual(self.lmc("-d", stdin=self.lmc(stdin=small).stdout).stdout, small)
+        data = gguf([("w", "I8", [(1 << 63) - 1], b"")])  # no file can be so long: not what it looks like
+        data += bytes(200000)
+        self.lmc("-o", "y.lmc", stdin=data)
+        self.assertEqual(self.lmc("-dc", "y.lmc").stdout, data)
 
     def test_header_that_needs_several_looks(self):
         data = safetensors([("tensor.number.%d" % i, "U8", [2], b"ab") for i in range(20000)])
