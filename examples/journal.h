@@ -557,19 +557,10 @@ static int remove_journal(struct journal *j)
 
 /* -- a side file that is there already -- */
 
-/* Reads the header into `header`. *name: of the delta, for messages; to be freed. */
-static int find_journal(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be freed. */
+static int read_journal_header(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
 {
-    struct stat st;
-    int error;
-    *state = JOURNAL_NONE;
-    *name = NULL;
-    j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (j->fd < 0)
-        return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
-    if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return fail(CODE_ERROR, j->path, "is in the way: it should be the side file of lmc apply, and is no file; remove it");
-    error = read_at(j->fd, 0, header, JOURNAL_HEADER_SIZE);
+    int error = read_at(j->fd, 0, header, JOURNAL_HEADER_SIZE);
     if (error > 0)
         return fail_journal(j, error, "cannot read it");
     *state = JOURNAL_DAMAGED;
@@ -583,6 +574,20 @@ static int find_journal(struct journal *j, enum journal_state *state, unsigned c
     *name = copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
     *state = JOURNAL_OTHER;
     return CODE_OK;
+}
+
+/* Opens the side file, if there is one, and reads its header into `header`. */
+static int find_journal(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+{
+    struct stat st;
+    *state = JOURNAL_NONE;
+    *name = NULL;
+    j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (j->fd < 0)
+        return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
+    if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return fail(CODE_ERROR, j->path, "is in the way: it should be the side file of lmc apply, and is no file; remove it");
+    return read_journal_header(j, state, header, name);
 }
 
 /* Reads slot k; *number: 0 if it is not right. 0 or errno. */

@@ -329,27 +329,36 @@ static void append_text(char **text, size_t *size, const char *more)
     *size += length;
 }
 
+/* The text of series.json, to be freed. */
+static char *format_manifest(const struct series *s, size_t *size)
+{
+    char line[128], *text = NULL;
+    *size = 0;
+    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION, (unsigned long long)s->every);
+    append_text(&text, size, line);
+    for (size_t i = 0; i < s->n; i++) {
+        char *entry = format_entry(&s->list[i]);
+        append_text(&text, size, entry);
+        append_text(&text, size, i + 1 < s->n ? ",\n" : "\n");
+        free(entry);
+    }
+    append_text(&text, size, "],\n");
+    format_check(line, text, *size);
+    append_text(&text, size, line);
+    return text;
+}
+
 /* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been killed here. */
 static int save_manifest(const struct series *s)
 {
     struct output out;
     struct attributes attributes;
-    char line[128], *text = NULL;
-    size_t size = 0;
+    char *text;
+    size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK)
         return code;
-    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION, (unsigned long long)s->every);
-    append_text(&text, &size, line);
-    for (size_t i = 0; i < s->n; i++) {
-        char *entry = format_entry(&s->list[i]);
-        append_text(&text, &size, entry);
-        append_text(&text, &size, i + 1 < s->n ? ",\n" : "\n");
-        free(entry);
-    }
-    append_text(&text, &size, "],\n");
-    format_check(line, text, size);
-    append_text(&text, &size, line);
+    text = format_manifest(s, &size);
     memset(&attributes, 0, sizeof attributes);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);

@@ -339,10 +339,27 @@ static int parse_policy_line(struct policy *p, char *line, const char *where)
     return add_rule(p, line, where);
 }
 
+/* The text, with a zero behind it, is cut into lines. path: for messages */
+static int parse_policy(struct policy *p, char *text, const char *path)
+{
+    char *where = (char *)resize(NULL, strlen(path) + 32, 1);
+    size_t number = 0;
+    int code = CODE_OK;
+    for (char *line = text, *next; line && code == CODE_OK; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = 0;
+        sprintf(where, "%s:%lu", path, (unsigned long)++number);
+        code = parse_policy_line(p, line, where);
+    }
+    free(where);
+    return code;
+}
+
 static int read_policy(struct policy *p, const char *path)
 {
-    size_t size, number = 0;
-    char *text, *where;
+    size_t size;
+    char *text;
     int fd = open(path, O_RDONLY | O_CLOEXEC), error, code = CODE_OK;
     if (fd < 0)
         return fail_errno(path, errno, "cannot open it");
@@ -354,15 +371,8 @@ static int read_policy(struct policy *p, const char *path)
     else if (size == MAX_POLICY_SIZE || memchr(text, 0, size))
         code = fail(CODE_USAGE, path, "is no policy, which is a text of rules; see 'lmc help quant'");
     text[size] = 0;
-    where = (char *)resize(NULL, strlen(path) + 32, 1);
-    for (char *line = text, *next; line && code == CODE_OK; line = next) {
-        next = strchr(line, '\n');
-        if (next)
-            *next++ = 0;
-        sprintf(where, "%s:%lu", path, (unsigned long)++number);
-        code = parse_policy_line(p, line, where);
-    }
-    free(where);
+    if (code == CODE_OK)
+        code = parse_policy(p, text, path);
     free(text);
     return code;
 }
