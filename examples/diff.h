@@ -312,7 +312,9 @@ static void print_diff(const struct diff *d)
         *shape = 0;
         if (row->item->tensor)
             format_shape(shape, sizeof shape, row->item->tensor);
-        printf("  %-8s %-8s %-18s ", diff_names[row->kind], row->item->tensor ? row->item->dtype : "file", shape);
+        printf("  %-8s ", diff_names[row->kind]);
+        print_dtype(row->item->tensor ? row->item->dtype : "file");
+        printf("%-18s ", shape);
         if (row->kind == DIFF_REMOVED)
             printf("%14llu %73s", (unsigned long long)row->item->size, "");
         else

@@ -28,6 +28,14 @@ static void print_name(const char *name)
         putchar((unsigned char)*name < 32 || *name == 127 ? '?' : *name);
 }
 
+/* The first column of a line: a dtype, which is a string from the file, too, or another word. */
+static void print_dtype(const char *dtype)
+{
+    const size_t size = strlen(dtype);
+    print_name(dtype);
+    printf("%*s ", size < 8 ? (int)(8 - size) : 0, "");
+}
+
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
 static json_t *load_record(const struct archive *a)
 {
@@ -80,8 +88,9 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
     uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
     format_shape(shape, sizeof shape, t);
-    printf("    %-8s %-18s %14llu %14llu %6.2f %%  ", t->dtype, shape, (unsigned long long)t->size, (unsigned long long)packed,
-           percent(packed, t->size));
+    printf("    ");
+    print_dtype(t->dtype);
+    printf("%-18s %14llu %14llu %6.2f %%  ", shape, (unsigned long long)t->size, (unsigned long long)packed, percent(packed, t->size));
     print_name(t->name);
     if (t->loss.generation)
         printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);

@@ -71,7 +71,9 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
         *shape = 0;
         if (row->item->tensor)
             format_shape(shape, sizeof shape, row->item->tensor);
-        printf("  %-8s %-18s ", row->item->tensor ? row->item->dtype : "file", shape);
+        printf("  ");
+        print_dtype(row->item->tensor ? row->item->dtype : "file");
+        printf("%-18s ", shape);
         if (row->kind == DIFF_REMOVED) {
             printf("%14llu%*s%30s", (unsigned long long)row->item->size, (int)(60 + 6 * n_planes), "removed", ""); /* below 'changed' */
         } else {

@@ -405,6 +405,15 @@ class Verbs(Case):
         self.lmc("-l", "m.safetensors", code=3)
         self.lmc("-l", "-", code=1, says="save it to a file", stdin=b"abc")
 
+    def test_no_escapes_reach_the_terminal(self):
+        self.write("m.safetensors", safetensors([("name\x1b[1m", "\x1b[31mX", [4], b"abcd")], metadata={"a\x1b": "b\x1b"}))
+        self.write("d\x1b/x\x07", b"x")
+        self.lmc("m.safetensors", "-o", "m.lmc")
+        self.lmc("d\x1b", "-o", "d.lmc")
+        for args in (("-lv", "m.lmc", "d.lmc"), ("diff", "m.lmc", "m.safetensors"), ("stats", "m.lmc"), ("-t", "m.lmc", "d.lmc"), ("cat", "m.lmc", "no\x1b")):
+            p = self.lmc(*args, code=1 if args[0] == "cat" else 0, says="")
+            self.assertFalse(set(p.stdout + p.stderr) & {7, 27}, args)
+
     def test_json_of_what_is_no_utf8(self):
         self.write("x", b"x")
         odd = b"d\xff/\xfe\n.bin"
