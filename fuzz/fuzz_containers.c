@@ -1,0 +1,117 @@
+/* The command's readers of safetensors, GGUF and NumPy files. Input: the file, then 4 bytes of parameters. What they hand out must be what a writer
+ * of snapshots accepts; the beginning of a file, and a file whose size is not known, must give what the whole file gives, or ask for more. */
+#include "fuzz.h"
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#include "../examples/containers.h"
+
+#define MOST_INPUT ((size_t)1 << 20)
+
+static fuzz_guard input_guard;
+
+static int discard(void *user, const void *data, size_t size)
+{
+    (void)user, (void)data, (void)size;
+    return 0;
+}
+
+/* The file with its tensors, as a snapshot would have it. */
+static void check_acceptable(const struct container *c, uint64_t file_size)
+{
+    const lmc_sink sink = {discard, NULL};
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    file.path = "file";
+    file.size = file_size;
+    file.n_tensors = c->n_tensors;
+    file.tensors = c->tensors;
+    FUZZ_CHECK(lmc_open_writer(&writer, &sink, NULL) == LMC_OK);
+    FUZZ_CHECK(lmc_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
+    lmc_free_writer(writer);
+}
+
+static void check_container(const struct container *c, uint64_t file_size)
+{
+    uint64_t end = 0;
+    FUZZ_CHECK(c->kind != CONTAINER_NONE && (c->n_tensors == 0 || c->tensors));
+    FUZZ_CHECK(c->end == LMC_UNKNOWN_SIZE || c->end <= CONTAINER_MAX_SIZE);
+    FUZZ_CHECK(c->end != LMC_UNKNOWN_SIZE || c->n_tensors == 0);
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        const lmc_tensor *t = &c->tensors[i];
+        FUZZ_CHECK(t->offset >= end && t->size <= c->end && t->offset <= c->end - t->size);
+        FUZZ_CHECK(strlen(t->name) <= CONTAINER_MAX_NAME && t->rank <= LMC_MAX_RANK);
+        FUZZ_CHECK(strlen(t->dtype) >= 1 && strlen(t->dtype) <= CONTAINER_MAX_DTYPE);
+        end = t->offset + t->size;
+    }
+    if (file_size != LMC_UNKNOWN_SIZE) FUZZ_CHECK(end <= file_size);
+    if (file_size == LMC_UNKNOWN_SIZE) file_size = c->end;
+    if (file_size != LMC_UNKNOWN_SIZE) check_acceptable(c, file_size);
+}
+
+static void check_same(const struct container *a, const struct container *b)
+{
+    FUZZ_CHECK(a->kind == b->kind && a->n_tensors == b->n_tensors && a->end == b->end);
+    for (size_t i = 0; i < a->n_tensors; i++) {
+        const lmc_tensor *s = &a->tensors[i], *t = &b->tensors[i];
+        FUZZ_CHECK(strcmp(s->name, t->name) == 0 && strcmp(s->dtype, t->dtype) == 0 && s->offset == t->offset && s->size == t->size);
+        FUZZ_CHECK(s->rank == t->rank && (s->rank == 0 || memcmp(s->shape, t->shape, s->rank * sizeof *s->shape) == 0));
+    }
+}
+
+/* Only what is there, and of that no byte beyond: the parser is handed more and more, as identify_source() does it. */
+static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first, size_t size, uint64_t file_size, enum container_kind kind)
+{
+    enum container_result result = CONTAINER_MORE;
+    size_t have = first < size ? first : size;
+    while (result == CONTAINER_MORE) {
+        result = container_parse(c, fuzz_copy(&input_guard, data, have, 0), have, file_size, kind);
+        if (result == CONTAINER_MORE) {
+            FUZZ_CHECK(c->need > have && c->need <= CONTAINER_MAX_HEADER && c->need <= file_size);
+            if (have == size) return result; /* the file ended early, or is said to be longer */
+            have = c->need < size ? c->need : size;
+        }
+    }
+    return result;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const enum container_kind kinds[] = {CONTAINER_NONE, CONTAINER_SAFETENSORS, CONTAINER_GGUF, CONTAINER_NPY};
+    fuzz_input in = {data, size};
+    uint64_t p = fuzz_draw(&in, 4);
+    const enum container_kind kind = kinds[fuzz_bits(&p, 2)];
+    const unsigned first = 9 + fuzz_bits(&p, 10), way = fuzz_bits(&p, 2);
+    const uint64_t longer = (uint64_t)1 << fuzz_bits(&p, 6);
+    uint64_t file_size = in.size;
+    struct container whole, other;
+    enum container_result result, again;
+
+    if (in.size > MOST_INPUT) return 0;
+    fuzz_reserve(&input_guard, MOST_INPUT);
+    if (way == 1) file_size = LMC_UNKNOWN_SIZE;
+    if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer; /* the rest of it is not here */
+    FUZZ_BEGIN();
+    result = container_parse(&whole, fuzz_copy(&input_guard, in.data, in.size, way == 3), in.size, file_size, kind);
+    FUZZ_CHECK(result != CONTAINER_MEMORY && (result != CONTAINER_MORE || way == 1 || way == 2));
+    if (result == CONTAINER_BAD) FUZZ_CHECK(whole.error[0]);
+    if (result == CONTAINER_OK) check_container(&whole, file_size);
+
+    again = parse_in_pieces(&other, in.data, first, in.size, file_size, kind);
+    FUZZ_CHECK(again == result);
+    if (result == CONTAINER_OK) {
+        check_same(&whole, &other);
+        container_free(&other);
+    }
+    /* from a pipe: what its header promises is what a file of that size has */
+    if (result == CONTAINER_OK && file_size == LMC_UNKNOWN_SIZE && whole.end != LMC_UNKNOWN_SIZE) {
+        FUZZ_CHECK(container_parse(&other, in.data, in.size, whole.end, kind) == CONTAINER_OK);
+        check_same(&whole, &other);
+        container_free(&other);
+    }
+    if (result == CONTAINER_OK) container_free(&whole);
+    FUZZ_END();
+    return 0;
+}

@@ -1,0 +1,324 @@
+/* What the command reads beside snapshots. Input: the text or file, then parameters, at the very end what it is:
+ *   0 side file of apply: header, slot 0, slot 1 (put where they belong)   1 series.json   2 policy, or a tensor's name and a policy
+ *   3 three names   4 text and a number for JSON
+ * CRCs are made right if the parameters say so. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memfd_create */
+#endif
+#define _FILE_OFFSET_BITS 64
+#include "fuzz.h"
+
+/* Messages are made, but not shown. */
+static FILE *silence;
+#undef stderr
+#define stderr silence
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#include "../examples/journal.h"
+#include "../examples/manifest.h"
+
+#define MOST_INPUT ((size_t)1 << 18)
+
+/* A copy with a zero behind it, of which the sanitizers know the end. */
+static char *copy_input(const uint8_t *data, size_t size) { return copy_string((const char *)data, size); }
+
+/* The next part of the input, which has a line feed behind it. */
+static char *take_line(fuzz_input *in)
+{
+    const uint8_t *end = in->size ? (const uint8_t *)memchr(in->data, '\n', in->size) : NULL;
+    const size_t size = end ? (size_t)(end - in->data) : in->size;
+    char *line = copy_input(in->data, size);
+    in->data += size + (end != NULL);
+    in->size -= size + (end != NULL);
+    return line;
+}
+
+/* -- the side file: nothing of it may reach beyond the files of the snapshot -- */
+
+#define MAX_SLOT ((size_t)128 << 10)
+
+static lmc_file files[4];
+
+static const lmc_file *get_file(void *user, size_t number)
+{
+    FUZZ_CHECK(number < *(const size_t *)user);
+    return &files[number];
+}
+
+static void put_at(int fd, uint64_t offset, const void *data, size_t size)
+{
+    if (write_at(fd, offset, data, size) != 0) abort();
+}
+
+static void put_slot(int fd, uint64_t at, const uint8_t *data, size_t size, int repair)
+{
+    uint8_t head[SLOT_HEADER_SIZE];
+    if (size < sizeof head) return;
+    memcpy(head, data, sizeof head);
+    data += sizeof head;
+    size -= sizeof head;
+    if (repair) {
+        store_number(head + 16, size, 8);
+        store_number(head + 24, lmc_crc32c(0, data, size), 4);
+        store_number(head + 28, lmc_crc32c(0, head, 28), 4);
+    }
+    put_at(fd, at, head, sizeof head);
+    put_at(fd, at + sizeof head, data, size);
+}
+
+static void use_patches(const struct journal *j, size_t n_files, uint64_t seed)
+{
+    static uint8_t *whole, *part;
+    struct patch p;
+    size_t end = 0;
+    if (!whole) {
+        whole = (uint8_t *)resize(NULL, PATCH_SIZE, 1);
+        part = (uint8_t *)resize(NULL, PATCH_SIZE, 1);
+    }
+    for (size_t at = 0, n = 0; next_patch(&j->pending, &at, &p); n++) {
+        const size_t start = (size_t)(seed >> 8 * (n % 4) & 0xFF) % p.size, size = p.size - start;
+        uint8_t *exact = (uint8_t *)resize(NULL, size, 1);
+        FUZZ_CHECK(at > end && at <= j->pending.size && p.file_number < n_files && p.size <= PATCH_SIZE);
+        FUZZ_CHECK(p.offset <= files[p.file_number].size && p.size <= files[p.file_number].size - p.offset);
+        end = at;
+        memset(whole, 0x5A, p.size);
+        use_patch(&p, p.offset, whole, p.size);
+        /* the same for any part of the file, as for the whole patch */
+        memset(part, 0x5A, p.size);
+        memcpy(exact, part, size);
+        use_patch(&p, p.offset + start, exact, size);
+        FUZZ_CHECK(memcmp(exact, whole + start, size) == 0);
+        use_patch(&p, p.offset, part, start);
+        FUZZ_CHECK(memcmp(part, whole, start) == 0);
+        free(exact);
+    }
+    FUZZ_CHECK(end == j->pending.size);
+}
+
+static void run_journal(fuzz_input *in)
+{
+    static int fd = -1;
+    uint64_t p = fuzz_draw(in, 8), seed = p, capacity;
+    const int repair = (int)fuzz_bits(&p, 3);
+    size_t n_files = 1 + fuzz_bits(&p, 2), n;
+    unsigned char header[JOURNAL_HEADER_SIZE] = {0}, found[JOURNAL_HEADER_SIZE];
+    enum journal_state state;
+    struct journal j;
+    struct place place;
+    char *name = NULL;
+    if (fd < 0) fd = memfd_create("side", 0);
+    if (fd < 0 || ftruncate(fd, 0) != 0) abort();
+    for (size_t i = 0; i < n_files; i++) {
+        files[i].path = "file";
+        files[i].kind = fuzz_bits(&p, 3) == 7 ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+        files[i].size = (uint64_t)fuzz_bits(&p, 4) << fuzz_bits(&p, 5);
+    }
+    n = in->size < sizeof header ? in->size : sizeof header;
+    if (n) memcpy(header, in->data, n);
+    if (repair & 1) {
+        memcpy(header, journal_magic, sizeof journal_magic);
+        store_number(header + 8, 1, 4);
+        store_number(header + 508, lmc_crc32c(0, header, 508), 4);
+    }
+    put_at(fd, 0, header, n == sizeof header || (repair & 1) ? sizeof header : n);
+    in->data += n;
+    in->size -= n;
+    capacity = load_number(header + 32, 8);
+    n = in->size / 2 < MAX_SLOT ? in->size / 2 : MAX_SLOT;
+    put_slot(fd, JOURNAL_SLOTS_AT, in->data, n, repair & 2);
+    if (capacity <= MAX_SLOT) put_slot(fd, JOURNAL_SLOTS_AT + capacity, in->data + n, n, repair & 4);
+
+    memset(&j, 0, sizeof j);
+    j.path = copy_string("side", 4);
+    j.fd = fd;
+    open_place(&place, "root", get_file, &n_files, 0);
+    j.target = &place;
+    if (read_journal_header(&j, &state, found, &name) == CODE_OK && state == JOURNAL_OTHER) {
+        FUZZ_CHECK(name && strlen(name) <= JOURNAL_NAME_ROOM);
+        if (recover_journal(&j, found, n_files) == CODE_OK) {
+            FUZZ_CHECK(j.n_handed <= load_number(found + 16, 8) && j.n_recorded == j.n_handed);
+            FUZZ_CHECK(j.is_recorded == (j.number != 0) && j.pending.size <= MAX_SLOT);
+            use_patches(&j, n_files, seed);
+        }
+    }
+    free(name);
+    free(j.pending.data);
+    free(j.path);
+}
+
+/* -- series.json -- */
+
+static const struct options no_options;
+
+static int parse_series(struct series *s, const char *text, size_t size)
+{
+    memset(s, 0, sizeof *s);
+    s->directory = "directory";
+    s->manifest_path = copy_string("series.json", 11);
+    s->o = &no_options;
+    s->lock_fd = -1;
+    return parse_manifest(s, text, size);
+}
+
+static void run_series(fuzz_input *in)
+{
+    const int repair = (int)fuzz_draw(in, 1) & 1;
+    char *text = copy_input(in->data, in->size), *again, *third;
+    size_t size, third_size;
+    struct series s;
+    if (repair && in->size >= CHECK_SIZE) {
+        char check[CHECK_SIZE + 1];
+        format_check(check, text, in->size - CHECK_SIZE);
+        memcpy(text + in->size - CHECK_SIZE, check, CHECK_SIZE);
+    }
+    if (parse_series(&s, text, in->size) == CODE_OK) {
+        FUZZ_CHECK(s.every >= 1);
+        for (size_t i = 0; i < s.n; i++) {
+            FUZZ_CHECK(!find_fault_of_name(s.list[i].name) && find_name(&s, s.list[i].name) == &s.list[i]);
+            FUZZ_CHECK(!strchr(s.list[i].path + strlen("directory/"), '/') && s.list[i].state <= STATE_GONE);
+        }
+        /* what is written is what was read */
+        again = format_manifest(&s, &size);
+        close_series(&s);
+        FUZZ_CHECK(parse_series(&s, again, size) == CODE_OK);
+        third = format_manifest(&s, &third_size);
+        FUZZ_CHECK(third_size == size && memcmp(third, again, size) == 0);
+        free(again);
+        free(third);
+    }
+    close_series(&s);
+    free(text);
+}
+
+/* -- policies -- */
+
+static size_t count_stars(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += *text == '*';
+    return n;
+}
+
+static void run_policy(fuzz_input *in)
+{
+    const int has_name = (int)fuzz_draw(in, 1) & 1;
+    char *name = has_name ? take_line(in) : copy_string("model.exp_avg", 13), *text = copy_input(in->data, in->size);
+    struct policy p;
+    memset(&p, 0, sizeof p);
+    if (!memchr(text, 0, in->size) && parse_policy(&p, text, "policy") == CODE_OK) {
+        static const char *const dtypes[] = {"F32", "BF16", "U8", "other"};
+        static const uint64_t shape[1] = {1000};
+        lmc_tensor t;
+        size_t stars = 0; /* patterns of many take exponential time: they are the user's own */
+        memset(&t, 0, sizeof t);
+        t.name = name;
+        t.rank = 1;
+        t.shape = shape;
+        t.size = 1000;
+        FUZZ_CHECK(p.log2_block == 0 || (p.log2_block >= 14 && p.log2_block <= 20));
+        for (size_t i = 0; i < p.n_rules; i++) {
+            const struct rule *r = &p.rules[i];
+            FUZZ_CHECK(*r->glob && r->roles && !(r->roles & ~ALL_ROLES));
+            FUZZ_CHECK(r->kind != CHOOSE_BITS || (r->bits >= 4 && r->bits <= 8));
+            FUZZ_CHECK((r->kind != CHOOSE_BOUND && r->kind != CHOOSE_AUTO) || (r->bound > 0 && r->bound < 1));
+            stars += count_stars(r->glob);
+        }
+        for (size_t i = 0; i < p.n_namings; i++) {
+            FUZZ_CHECK(p.namings[i].role < N_ROLES);
+            stars += count_stars(p.namings[i].glob);
+        }
+        for (size_t i = 0; i < 4 && stars <= 6; i++) {
+            struct meaning found;
+            t.dtype = dtypes[i];
+            found = find_meaning(&p, "optimizer/state.bin", &t);
+            FUZZ_CHECK(found.role < N_ROLES);
+            (void)find_rule(&p, "optimizer/state.bin", &t, found.role);
+        }
+    }
+    free_policy(&p);
+    free(text);
+    free(name);
+}
+
+/* -- names -- */
+
+static int sign(int x) { return (x > 0) - (x < 0); }
+
+static void run_names(fuzz_input *in)
+{
+    char *names[3], *path;
+    uint64_t number;
+    for (unsigned i = 0; i < 3; i++) names[i] = take_line(in);
+    for (unsigned i = 0; i < 3; i++) {
+        const char *a = names[i], *b = names[(i + 1) % 3], *c = names[(i + 2) % 3];
+        const int ab = sign(compare_names(a, b)), bc = sign(compare_names(b, c)), ac = sign(compare_names(a, c));
+        FUZZ_CHECK(ab == -sign(compare_names(b, a)) && (ab == 0) == (strcmp(a, b) == 0));
+        if (ab == bc) FUZZ_CHECK(ac == ab); /* an order */
+        if (find_number(a, &number)) {
+            char text[24];
+            snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+            FUZZ_CHECK(strstr(a, text) != NULL);
+        }
+        if (!find_fault_of_name(a)) FUZZ_CHECK(*a && strlen(a) <= MAX_NAME && !strpbrk(a, "/\\"));
+        path = name_journal(a);
+        FUZZ_CHECK(is_side_name(path) || !*a || a[strlen(a) - 1] == '/');
+        free(path);
+        path = temporary_name_beside(a);
+        memcpy(path + strlen(path) - 6, "aZ09bC", 6);
+        FUZZ_CHECK(is_temporary_name(path));
+        free(path);
+        (void)container_kind_of_name(a);
+        (void)has_suffix(a);
+    }
+    for (unsigned i = 0; i < 3; i++) free(names[i]);
+}
+
+/* -- JSON: what goes in comes out, also what is no UTF-8 -- */
+
+static void run_json(fuzz_input *in)
+{
+    const uint64_t number = fuzz_draw(in, 8);
+    char *text = copy_input(in->data, in->size), *dumped;
+    json_t *object = json_object(), *read;
+    const char *exact, *hex;
+    set_json_text(object, "text", text);
+    set_json_number(object, "number", number);
+    dumped = json_dumps(object, 0);
+    read = json_loads(dumped, JSON_REJECT_DUPLICATES, NULL);
+    FUZZ_CHECK(read);
+    exact = json_string_value(json_object_get(read, "text"));
+    hex = json_string_value(json_object_get(read, "text_hex"));
+    FUZZ_CHECK(exact && strlen(exact) == strlen(text));
+    if (hex) {
+        FUZZ_CHECK(strlen(hex) == 2 * strlen(text));
+        for (size_t i = 0; text[i]; i++) {
+            unsigned byte;
+            FUZZ_CHECK(sscanf(hex + 2 * i, "%2x", &byte) == 1 && byte == (unsigned char)text[i]);
+        }
+    } else {
+        FUZZ_CHECK(strcmp(exact, text) == 0);
+    }
+    if (number <= INT64_MAX)
+        FUZZ_CHECK((uint64_t)json_integer_value(json_object_get(read, "number")) == number);
+    else
+        FUZZ_CHECK(strtoull(json_string_value(json_object_get(read, "number")), NULL, 10) == number);
+    json_decref(read);
+    json_decref(object);
+    free(dumped);
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static void (*const runs[])(fuzz_input *) = {run_journal, run_series, run_policy, run_names, run_json};
+    fuzz_input in = {data, size};
+    const unsigned what = (unsigned)fuzz_draw(&in, 1);
+    if (in.size > MOST_INPUT || what >= sizeof runs / sizeof *runs) return 0;
+    if (!silence && !(silence = fopen("/dev/null", "w"))) abort();
+    FUZZ_BEGIN();
+    runs[what](&in);
+    FUZZ_END();
+    return 0;
+}
