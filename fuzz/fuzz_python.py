@@ -1,0 +1,712 @@
+#!/usr/bin/env python3
+"""Differential fuzzing: lmc.h against spec/lmc_decode.py, two decoders that share nothing but the spec.
+
+Usage: fuzz_python.py [--seconds N] [--seed N] [--findings DIR] [--pure] [FILE or FILE.zip]...
+       fuzz_python.py --replay FILE...       what the two say of these files, one line each; with the bases of the vectors
+
+Valid vectors (and the valid ones of FILEs) are taken apart, changed in fields, payloads and structure, and put together by the builder of
+spec/make_vectors.py: sizes, CRCs, index and identities are right again, so that a change is looked at and not just refused. Where a payload
+still decodes, its block gets the CRC of what it decodes to. Both must accept the same files with the same content, names, identities and
+metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, spec section 11).
+Prints the table of statuses at the end; differences go to DIR, with exit code 1. --pure: CRCs by Python, too, slower.
+Needs build/fuzz/python.so, which fuzz/build makes. SPDX-License-Identifier: MIT
+"""
+import argparse
+import collections
+import copy
+import ctypes
+import hashlib
+import json
+import os
+import random
+import signal
+import struct
+import sys
+import time
+import zipfile
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path.insert(0, os.path.join(ROOT, "spec"))
+import lmc_decode  # noqa: E402
+import make_vectors  # noqa: E402
+
+VECTORS = os.path.join(ROOT, "spec", "vectors")
+FLAT_DIFFERS = 100
+MAX_CONTENT = 1 << 19                          # bytes: larger cases take Python too long
+TIMEOUT = 60                                   # seconds for one file
+
+
+# ---- The library ----
+
+class Tensor(ctypes.Structure):
+    """lmc_tensor"""
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_uint), ("shape", ctypes.POINTER(ctypes.c_uint64)),
+                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("identity", ctypes.c_uint8 * 32), ("twin", ctypes.c_void_p),
+                ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("quantizer", ctypes.c_void_p)]
+
+
+class Library:
+    def __init__(self, path):
+        self.so = ctypes.CDLL(path)
+        self.so.flat_new_base.restype = ctypes.c_void_p
+        self.so.lmc_status_name.restype = ctypes.c_char_p
+        self.so.lmc_crc32c.restype = ctypes.c_uint32
+        self.so.lmc_crc32c.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+        self.so.flat_decode.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+                                        ctypes.POINTER(ctypes.c_size_t)]
+        self.so.flat_decode_block.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]
+        self.so.flat_free.argtypes = [ctypes.c_void_p]
+        self.so.flat_add_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p,
+                                          ctypes.c_size_t]
+        self.so.flat_identify_base.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        self.tiers = [tier for tier in range(5) if self.so.lmc_has_tier(tier)]
+
+    def status(self, number):
+        return "DIFFERS" if number == FLAT_DIFFERS else self.so.lmc_status_name(number).decode().replace("LMC_ERR_", "").replace("LMC_", "")
+
+    def crc(self, data, crc=0):
+        data = bytes(data)
+        return self.so.lmc_crc32c(crc, data, len(data))
+
+    def decode(self, data, base, tier):
+        text, size = ctypes.c_void_p(), ctypes.c_size_t()
+        status = self.so.flat_decode(data, len(data), base.flat if base else None, tier, ctypes.byref(text), ctypes.byref(size))
+        found = ctypes.string_at(text, size.value) if text else b""
+        self.so.flat_free(text)
+        return self.status(status), found
+
+    def decode_payload(self, block):
+        """What the library takes the payload for, or None."""
+        builder = make_vectors.Builder()
+        make_vectors.add_block(builder, "", (0, 0), block)
+        dst = ctypes.create_string_buffer(len(block.data) + 1)
+        status = self.status(self.so.flat_decode_block(dst, len(block.data), bytes(builder.out), len(builder.out), block.base))
+        return dst.raw[:-1] if status in ("OK", "CHECKSUM") else None
+
+    def new_base(self, snapshot, depth):
+        base = self.so.flat_new_base(depth)
+        for file in snapshot.files:
+            tensors = (Tensor * len(file.tensors))()
+            for slot, t in zip(tensors, file.tensors):
+                slot.name, slot.dtype, slot.rank, slot.shape = t.name, t.dtype, len(t.shape), (ctypes.c_uint64 * len(t.shape))(*t.shape)
+                slot.offset, slot.size = t.offset, t.size
+            snapshot.kept = getattr(snapshot, "kept", []) + [tensors]
+            assert self.so.flat_add_file(base, file.path, file.kind, bytes(file.data), len(file.data), tensors, len(tensors)) == 0
+        identity = ctypes.create_string_buffer(32)
+        assert self.so.flat_identify_base(base, identity) == 0 and identity.raw == snapshot.identity, "the two disagree about a base"
+        return base
+
+
+# ---- The Python decoder ----
+
+def find_base(identity, given):
+    """In place of lmc_decode's: given are the bases themselves."""
+    if not given:
+        raise lmc_decode.LmcError("BASE_MISSING", "")
+    for base in given:
+        if base.identity == identity:
+            return base.items
+    raise lmc_decode.LmcError("BASE_WRONG", "")
+
+
+def describe(snapshot):
+    """The text of python.c."""
+    out = bytearray()
+
+    def number(*values):
+        for value in values:
+            out.extend(struct.pack("<Q", value & (1 << 64) - 1))
+
+    def string(data):
+        number(len(data))
+        out.extend(data)
+
+    out += snapshot.identity
+    number(len(snapshot.files))
+    for f in snapshot.files:
+        seconds, nanoseconds = divmod(f.mtime or 0, 10**9)
+        number(f.kind)
+        string(f.path)
+        number(f.mode is not None, f.mode or 0, f.mtime is not None, seconds, nanoseconds, f.crc)
+        out += f.identity or bytes(32)
+        string(f.data)
+        number(len(f.tensors))
+        for t in f.tensors:
+            string(t.name)
+            string(t.dtype)
+            number(len(t.shape), *t.shape)
+            number(t.offset, t.size)
+            out += t.identity
+            number(*t.loss)
+    for key, value in snapshot.metadata:
+        string(key)
+        string(value)
+    return bytes(out)
+
+
+def decode(data, base):
+    """Status and, if it is OK, the text."""
+    try:
+        snapshot = lmc_decode.decode(data, [base] if base else [])
+    except lmc_decode.LmcError as error:
+        return error.status, b""
+    return "OK", describe(snapshot)
+
+
+def decode_payload(block):
+    """As the end of lmc_decode.read_block; None if it does not decode."""
+    n, width, size = len(block.data) // block.width, block.width, len(block.data)
+    payload = lmc_decode.Cursor(make_vectors.join(block.payload), "payload")
+    g = block.grouping
+    try:
+        if block.layout == lmc_decode.STORED:
+            return bytes(payload.data)
+        if block.layout == lmc_decode.QUANTISED:
+            data = lmc_decode.read_quantised(payload, n, width, block.base)
+        else:
+            if g:
+                planes = lmc_decode.read_classes(payload, n, width, (g & 7) + 1, g >> 3 & 1, g >> 4 & 7, block.base or bytes(size))
+            elif block.joint:
+                planes = lmc_decode.read_joint_planes(payload, n, width, block.joint)
+            else:
+                planes = [lmc_decode.read_plane(payload, n) for _ in range(width)]
+            data = lmc_decode.join_planes(planes, n, block.residual, block.base)
+        payload.finish()
+        return data
+    except lmc_decode.LmcError:
+        return None
+
+
+# ---- Cases: files taken apart ----
+
+class Base:
+    """What make_vectors.build and both decoders want of a base."""
+
+    def __init__(self, library, snapshot, depth):
+        self.identity, self.depth, self.snapshot = snapshot.identity, depth, snapshot
+        self.items = [bytes(file.data[t.offset:t.offset + t.size]) for file, t in lmc_decode.sort_items(snapshot)]
+        self.flat = library.new_base(snapshot, depth)
+
+
+class Case:
+    def __init__(self, items, metadata, base, patch):
+        self.items, self.metadata, self.base, self.patch = items, metadata, base, patch
+
+    def copy(self):
+        case = Case([copy.copy(item) for item in self.items], list(self.metadata), self.base, dict(self.patch))
+        for item in case.items:
+            if isinstance(item, make_vectors.Run):
+                item.blocks, item.segments = [copy.copy(block) for block in item.blocks], list(item.segments)
+            else:
+                item.tensors = list(item.tensors)
+        return case
+
+    def runs(self):
+        return [item for item in self.items if isinstance(item, make_vectors.Run)]
+
+    def sources(self):
+        return [item for item in self.items if isinstance(item, make_vectors.Src)]
+
+    def blocks(self):
+        return [block for run in self.runs() for block in run.blocks]
+
+    def build(self):
+        return make_vectors.build(self.items, self.metadata, self.patch, base=self.base)
+
+
+class Recorder(make_vectors.Builder):
+    """Keeps the value that each field would have: what there is to be patched."""
+
+    def __init__(self, patch=None):
+        super().__init__(patch)
+        self.fields = {}
+
+    def value(self, name, value):
+        self.fields[name] = value
+        return super().value(name, value)
+
+
+def take_apart(data, base):
+    """A valid file as a Case."""
+    snapshot = lmc_decode.decode(data, [base] if base else [])
+    items, files, at = [], 0, 80
+    while True:
+        kind, _, size = struct.unpack_from("<4sIQ", data, at)
+        body = lmc_decode.Cursor(data[at + 24:at + 24 + size], "body")
+        at += 24 + size
+        if kind == b"INDX":
+            break
+        if kind == b"FILE":
+            f = snapshot.files[files]
+            files += 1
+            tensors = [(t.name, t.dtype, t.shape, t.offset, t.size, t.loss) for t in f.tensors]
+            size, = body.fields("Q")
+            items.append(make_vectors.Src(f.path, f.data, tensors, f.kind, f.mode, f.mtime and divmod(f.mtime, 10**9), size))
+            continue
+        run_size, log2, prediction, conversion, _, n_segments = body.fields("QBBBBI")
+        segments = []
+        for _ in range(n_segments):
+            file, item, offset, size, base_offset = body.fields("IIQQQ")
+            segments.append((file, offset, size, item, base_offset))
+        run = make_vectors.Run([], segments, log2, prediction, conversion)
+        while run_size:
+            _, coding, predicted, grouping, n, payload_size = struct.unpack_from("<BBBBII", data, at)
+            width, size = 1 << (coding & 3), n << (coding & 3)
+            payload = [("payload", data[at + 24:at + 24 + payload_size])]
+            run.blocks.append(make_vectors.Block(bytes(size), width, coding >> 2 & 1, coding >> 5, payload, coding >> 3 & 3, b"" if predicted else None,
+                                                 grouping))
+            at, run_size = at + 24 + payload_size, run_size - size
+        items.append(run)
+    case = Case(items, list(snapshot.metadata), base, {})
+    flags = struct.unpack_from("<I", data, 12)[0]
+    if flags != int(not any(run.prediction == 2 for run in case.runs())):
+        case.patch["header.Flags"] = flags
+    return case
+
+
+class Settler:
+    """Makes everything in a case agree again, as far as it can."""
+
+    def __init__(self, library):
+        self.library, self.memory = library, {}
+
+    def content_of(self, block):
+        key = (make_vectors.join(block.payload), block.base, len(block.data), block.width, block.residual, block.layout, block.joint, block.grouping)
+        if key not in self.memory:
+            if len(self.memory) > 20000:
+                self.memory.clear()
+            data = decode_payload(block)
+            # what Python refuses, but the library takes for this, is to get as far in the library as it can
+            self.memory[key] = data if data is not None else self.library.decode_payload(block)
+        return self.memory[key]
+
+    def settle(self, case):
+        sources = []
+        for item in case.items:
+            if isinstance(item, make_vectors.Src):
+                sources.append(item)
+                item.known, item.data = item.size == len(item.data), b""
+                continue
+            prediction = b""
+            if item.prediction and any(block.base is not None for block in item.blocks):
+                prediction = make_vectors.prediction_of(item, item.segments, sources, case.base)
+            at = 0
+            for block in item.blocks:
+                if block.base is not None:
+                    block.base = prediction[at:at + len(block.data)]
+                    if len(block.base) != len(block.data):
+                        raise ValueError("no prediction")
+                data = self.content_of(block)
+                if data is not None and (len(data) == len(block.data) or block.layout == 0):
+                    block.data = data[:len(data) // block.width * block.width]
+                at += len(block.data)
+                sources[-1].data += block.data
+        for source in sources:
+            if source.known:
+                source.size = len(source.data)
+
+
+# ---- Mutations ----
+
+class Mutator:
+    EDGES = [0, 1, 2, 3, 7, 8, 14, 15, 16, 20, 23, 24, 31, 32, 33, 63, 64, 127, 128, 255, 256, 257, 16383, 16384, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1,
+             1 << 24, 1 << 28, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 40) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    SPARES = [b"", b"\0", b"a", b"a/b", b"..", b"F32", b"BF16", b"\\", b"x\0y", b"RUN ", b"FILE", b"INDX"]
+
+    def __init__(self, rng, donors):
+        self.rng, self.donors = rng, donors
+
+    def number(self, value):
+        r = self.rng
+        kind = r.randrange(6)
+        if kind == 0:
+            return value + r.choice((-2, -1, 1, 2))
+        if kind == 1:
+            return value ^ 1 << r.randrange(r.choice((8, 16, 32, 64)))
+        if kind == 2:
+            return r.choice(self.EDGES)
+        if kind == 3:
+            return value + r.choice((-1, 1)) * r.choice(self.EDGES)
+        if kind == 4:
+            return r.randrange(1 << r.choice((3, 8, 16)))
+        return r.choice(list(self.fields.values())) if self.fields else 0
+
+    def bytes(self, data, spare=()):
+        """spare: other bytes, of which to take pieces."""
+        r, data = self.rng, bytearray(data)
+        for _ in range(r.choice((1, 1, 1, 2, 4))):
+            kind, at = r.randrange(9), r.randrange(len(data) + 1)
+            if r.randrange(2):                 # headers are at the beginning
+                at = min(at, r.randrange(48))
+            end = min(len(data), at + r.choice((1, 1, 2, 4, 8, 32)))
+            if kind <= 1 and at < len(data):
+                data[at] ^= 1 << r.randrange(8)
+            elif kind == 2 and at < len(data):
+                data[at] = r.choice((0, 1, 2, 3, 4, 20, 21, 127, 128, 255, r.randrange(256)))
+            elif kind == 3 and at < len(data):
+                data[at] = data[at] + r.choice((-1, 1)) & 255
+            elif kind == 4:
+                data[at:at] = bytes(r.randrange(256) for _ in range(r.choice((1, 1, 2, 8))))
+            elif kind == 5:
+                del data[at:end]
+            elif kind == 6:
+                to = r.randrange(len(data) + 1)
+                data[to:to + end - at] = data[at:end]
+            elif kind == 7 and spare:
+                start = r.randrange(len(spare))
+                data[at:end] = spare[start:start + r.choice((1, 4, 16, 64))]
+            elif kind == 8:
+                data[at:end] = bytes([r.choice((0, 255, r.randrange(256)))]) * (end - at)
+        return bytes(data)
+
+    def value(self, value):
+        r = self.rng
+        if isinstance(value, int):
+            return self.number(value)
+        if isinstance(value, tuple):
+            return tuple(self.number(v) & (1 << 32) - 1 if r.randrange(2) else v for v in value)
+        return r.choice(self.SPARES) if r.randrange(4) == 0 else self.bytes(value)
+
+    def field(self, case):
+        """A field of header, sections, block headers, index or trailer; everything else agrees with what it was."""
+        owners = collections.defaultdict(list)
+        for name in self.fields:
+            owners[name.split(".")[0].rstrip("0123456789")].append(name)
+        name = self.rng.choice(owners[self.rng.choice(sorted(owners))])
+        case.patch[name] = self.value(self.fields[name])
+
+    def payload(self, case):
+        blocks = case.blocks()
+        if blocks:
+            block = self.rng.choice(blocks)
+            spare = make_vectors.join(self.rng.choice(self.donors).payload) if self.donors else b""
+            block.payload = [("payload", self.bytes(make_vectors.join(block.payload), spare))]
+
+    def manner(self, case):
+        """Width, residual, layout, classes of a block, and the number of its elements."""
+        blocks, r = case.blocks(), self.rng
+        if not blocks:
+            return
+        block, kind = r.choice(blocks), r.randrange(7)
+        if kind == 0:
+            block.residual ^= 1
+        elif kind == 1:
+            block.layout = r.randrange(3)
+        elif kind == 2:
+            block.joint = r.randrange(3)
+        elif kind == 3:
+            block.grouping = r.randrange(128)
+        elif kind == 4 and block.base is not None:
+            block.base = None
+        elif kind == 4:
+            block.base = b""
+        elif kind == 5:
+            n = max(1, len(block.data) // block.width + r.choice((-8, -1, 1, 8)))
+            block.data = bytes(n * block.width)
+        else:
+            block.width = r.choice((1, 2, 4, 8))
+            block.data = bytes(max(1, len(block.data) // block.width) * block.width)
+
+    def transplant(self, case):
+        """A block of another file, or a random one, in the place of one."""
+        blocks, r = case.blocks(), self.rng
+        if not blocks:
+            return
+        block = r.choice(blocks)
+        other = make_vectors.random_block(make_vectors.Random(r.randrange(1 << 40))) if r.randrange(4) == 0 or not self.donors else r.choice(self.donors)
+        block.data, block.width, block.residual, block.layout = other.data, other.width, other.residual, other.layout
+        block.payload, block.joint, block.grouping = other.payload, other.joint, other.grouping
+        if other.base is None:
+            block.base = None
+
+    def order(self, case):
+        """Items, blocks, segments, tensors or metadata in another order, twice or not at all."""
+        r = self.rng
+        lists = [case.items, case.metadata] + [run.blocks for run in case.runs()] + [run.segments for run in case.runs()] + [s.tensors for s in case.sources()]
+        chosen = r.choice([one for one in lists if one] or [[]])
+        if not chosen:
+            return
+        a, b, kind = r.randrange(len(chosen)), r.randrange(len(chosen)), r.randrange(3)
+        if kind == 0:
+            chosen[a], chosen[b] = chosen[b], chosen[a]
+        elif kind == 1:
+            chosen.insert(b, copy.copy(chosen[a]))
+        else:
+            del chosen[a]
+
+    def segments(self, case):
+        """What a run is predicted with, and how it is cut."""
+        runs, r = case.runs(), self.rng
+        if not runs:
+            return
+        run = r.choice(runs)
+        kind, i = r.randrange(5), r.randrange(len(run.segments)) if run.segments else 0
+        if kind == 0:
+            run.prediction = r.randrange(3)
+        elif kind == 1:
+            run.conversion = r.randrange(3)
+        elif kind == 2:
+            run.log2 = r.choice((14, 15, 16, 20, 23))
+        elif run.segments:
+            file, offset, size, base, base_offset = run.segments[i]
+            if kind == 3:
+                base_offset, base = max(0, base_offset + r.choice((-16, -2, -1, 0, 1, 2, 16))), max(0, base + r.choice((-1, 0, 0, 1)))
+                run.segments[i] = (file, offset, size, base, base_offset)
+            elif size > 1:
+                cut = r.choice((1, size - 1, r.randrange(1, size)))
+                run.segments[i:i + 1] = [(file, offset, cut, base, base_offset), (file, offset + cut, size - cut, base, base_offset + cut * (base > 0))]
+
+    def names(self, case):
+        """Paths, tensors, times, metadata."""
+        r, source = self.rng, self.rng.choice(case.sources() or [None])
+        if source is None:
+            return
+        kind = r.randrange(6)
+        if kind == 0:
+            source.path = self.value(source.path)
+        elif kind == 1:
+            source.mode = r.choice((None, 0, 0o644, 0o7777, 0o10000))
+        elif kind == 2:
+            source.mtime = r.choice((None, (0, 0), (-1, 999999999), (1 << 62, 1), (5, 1000000000)))
+        elif kind == 3:
+            case.metadata.append((self.value(b"key"), self.value(b"value")))
+            if r.randrange(4):
+                case.metadata.sort()
+        elif kind == 4 and source.tensors:
+            i = r.randrange(len(source.tensors))
+            t = list(source.tensors[i])
+            at = r.randrange(6)
+            if at == 2:
+                t[2] = tuple(self.number(n) & (1 << 64) - 1 if r.randrange(3) == 0 else n for n in t[2]) + ((1,) if r.randrange(4) == 0 else ())
+            elif at == 5:
+                t[5] = (r.randrange(3), r.randrange(5), r.randrange(1 << 32))
+            else:
+                t[at] = self.value(t[at])
+                t[at] = t[at] & (1 << 64) - 1 if isinstance(t[at], int) else t[at]
+            source.tensors[i] = tuple(t)
+        else:
+            size = len(source.data)
+            start = r.randrange(size + 1)
+            length = r.randrange(size - start + 1)
+            source.tensors = sorted(source.tensors + [(b"t%d" % r.randrange(100), b"U8", (length,), start, length, (0, 0, 0))], key=lambda t: (t[3], t[4]))
+
+    def mutate(self, case, fields):
+        self.fields = fields
+        ways = (self.field, self.field, self.payload, self.payload, self.payload, self.manner, self.transplant, self.order, self.segments, self.names)
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
+            self.rng.choice(ways)(case)
+
+
+# ---- The run ----
+
+class Slow(Exception):
+    pass
+
+
+def give_up(*_):
+    raise Slow()
+
+
+class Fuzzer:
+    def __init__(self, arguments):
+        self.rng, self.arguments = random.Random(arguments.seed), arguments
+        self.library = Library(os.path.join(ROOT, "build", "fuzz", "python.so"))
+        self.bases, self.cases, self.invalid = {}, [], []
+        self.counts, self.examples, self.differences, self.dropped = collections.Counter(), {}, 0, 0
+        if not arguments.pure:
+            lmc_decode.crc32c = make_vectors.crc = self.library.crc
+        make_vectors.Builder = Recorder
+        self.settler = Settler(self.library)
+        os.makedirs(arguments.findings, exist_ok=True)
+        signal.signal(signal.SIGALRM, give_up)
+
+    # -- what there is to begin with --
+
+    def load_vectors(self):
+        with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        for entry in manifest["valid"] + manifest["invalid"]:
+            self.load_base([os.path.join(VECTORS, path) for path in entry["base"]])
+        lmc_decode.find_base = find_base
+        self.files = [(kind, entry, self.read(os.path.join(VECTORS, kind, entry["name"] + ".lmc"))) for kind in ("valid", "invalid")
+                      for entry in manifest[kind]]
+
+    def load_base(self, paths):
+        for path in paths:
+            try:
+                if not lmc_decode.is_lmc(path):
+                    snapshot, depth = lmc_decode.read_plain(path), 0
+                else:
+                    data = self.read(path)
+                    snapshot = lmc_decode.decode(data, [other for other in paths if other != path])
+                    depth = struct.unpack_from("<I", data, 64)[0]
+            except lmc_decode.LmcError:
+                continue
+            if snapshot.identity not in self.bases:
+                self.bases[snapshot.identity] = Base(self.library, snapshot, depth)
+
+    @staticmethod
+    def read(path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def base_of(self, data):
+        """The base that a file asks for; None if there is none, or none is known."""
+        return self.bases.get(bytes(data[32:64]))
+
+    def files_of(self, paths):
+        for path in paths:
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    for name in archive.namelist():
+                        yield archive.read(name)
+            else:
+                yield self.read(path)
+
+    def begin(self):
+        """Compares all that is given, and takes apart what is valid."""
+        self.load_vectors()
+        for data in [data for _, _, data in self.files] + list(self.files_of(self.arguments.files)):
+            base = self.base_of(data)
+            if self.compare(data, base) == "OK":
+                self.add_case(data, base)
+            else:
+                self.invalid.append(data)
+
+    def add_case(self, data, base):
+        case = take_apart(data, base)
+        if sum(len(source.data) for source in case.sources()) <= MAX_CONTENT and len(case.items) < 200:
+            start = time.perf_counter()
+            self.settler.settle(case)
+            builder = case.build()
+            self.library.decode(bytes(builder.out), base, 0)
+            decode(bytes(builder.out), base)
+            case.fields, case.data, case.cost = builder.fields, bytes(builder.out), time.perf_counter() - start
+            self.cases.append(case)
+
+    # -- one file --
+
+    def compare(self, data, base):
+        """The status of the Python decoder; differences are kept."""
+        tier = self.rng.choice(self.library.tiers)
+        signal.alarm(TIMEOUT)
+        try:
+            mine, mine_text = decode(data, base)
+        except Slow:
+            mine, mine_text = "SLOW", b""
+        except Exception as error:             # lmc_decode must not raise anything but LmcError
+            mine, mine_text = "CRASH %s" % type(error).__name__, b""
+        signal.alarm(0)
+        theirs, their_text = self.library.decode(data, base, tier)
+        self.counts[mine, theirs] += 1
+        self.examples.setdefault((mine, theirs), (data, base))
+        if theirs == "LIMIT" and mine not in ("SLOW",) and not mine.startswith("CRASH"):
+            return mine                        # the caller's limit of size, which lmc_decode does not have
+        if (mine == "OK") != (theirs == "OK") or mine_text != their_text or mine == "SLOW" or mine.startswith("CRASH"):
+            self.keep(data, base, mine, theirs)
+        return mine
+
+    def keep(self, data, base, mine, theirs):
+        self.differences += 1
+        name = "%s-%s-%s.lmc" % (mine.replace(" ", "_"), theirs, hashlib.sha256(data).hexdigest()[:12])
+        if self.differences <= 1000:
+            with open(os.path.join(self.arguments.findings, name), "wb") as file:
+                file.write(data)
+        print("DIFFERENCE: Python %s, library %s, base %s: %s" % (mine, theirs, base and base.identity.hex()[:8], name), flush=True)
+
+    def make(self):
+        """A file and the base that goes with it."""
+        r = self.rng
+        base = None
+        if r.randrange(20) == 0:               # bytes as they come, nothing repaired
+            data = r.choice(self.invalid) if r.randrange(2) and self.invalid else r.choice(self.cases).data
+            if len(data) < 100000:
+                return self.mutator.bytes(data, r.choice(self.cases).data), self.base_of(data), None
+        case = r.choices(self.cases, self.weights)[0]
+        fields = case.fields
+        case = case.copy()
+        base = case.base
+        self.mutator.mutate(case, fields)
+        self.settler.settle(case)
+        data = bytes(case.build().out)
+        if r.randrange(50) == 0:
+            base = r.choice([None] + list(self.bases.values()))
+        return data, base, case
+
+    def run(self):
+        self.begin()
+        self.weights = [1 / (0.002 + case.cost) for case in self.cases]
+        donors = [block for case in self.cases for block in case.blocks() if len(block.data) < 5000]
+        self.mutator = Mutator(self.rng, donors)
+        print("%d cases, %d bases; began with %d files" % (len(self.cases), len(self.bases), sum(self.counts.values())), flush=True)
+        end, n_first = time.time() + self.arguments.seconds, len(self.cases)
+        next_report = time.time() + 600
+        while time.time() < end:
+            try:
+                data, base, case = self.make()
+            except (AssertionError, ValueError, IndexError, struct.error, OverflowError, TypeError, ZeroDivisionError, AttributeError):
+                self.dropped += 1              # a change that cannot even be written down
+                continue
+            if len(data) > 1 << 20:
+                self.dropped += 1
+                continue
+            status = self.compare(data, base)
+            if status == "OK" and case and self.rng.randrange(8) == 0 and base is case.base:
+                self.add_case(data, base)      # to be changed further
+                self.weights.append(1 / (0.002 + self.cases[-1].cost))
+                if len(self.cases) > 3 * n_first:
+                    at = self.rng.randrange(n_first, len(self.cases))
+                    self.cases[at], self.weights[at] = self.cases[-1], self.weights[-1]
+                    self.cases.pop()
+                    self.weights.pop()
+            if time.time() > next_report:
+                next_report += 600
+                self.report()
+        self.report()
+        return 1 if self.differences else 0
+
+    def report(self):
+        print("%d files compared, %d accepted by both, %d differences; %d changes came to nothing" % (
+            sum(self.counts.values()), self.counts["OK", "OK"], self.differences, self.dropped))
+        for (mine, theirs), n in sorted(self.counts.items()):
+            print("%-14s %-14s %8d" % (mine, theirs, n))
+        sys.stdout.flush()
+
+    def keep_examples(self):
+        """One file for each pair of different statuses."""
+        for (mine, theirs), (data, base) in self.examples.items():
+            if mine != theirs:
+                with open(os.path.join(self.arguments.findings, "example-%s-%s.lmc" % (mine, theirs)), "wb") as file:
+                    file.write(data)
+
+    def replay(self):
+        self.load_vectors()
+        for path in self.arguments.files:
+            for data in self.files_of([path]):
+                base = self.base_of(data)
+                try:
+                    mine = "OK" if lmc_decode.decode(data, [base] if base else []) else ""
+                except lmc_decode.LmcError as error:
+                    mine = str(error)
+                print("%s: Python %s; library %s" % (path, mine, " ".join(self.library.decode(data, base, tier)[0] for tier in self.library.tiers)))
+        return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--findings", default=os.path.join(ROOT, "build", "fuzz", "differences"))
+    parser.add_argument("--pure", action="store_true")
+    parser.add_argument("--replay", action="store_true")
+    parser.add_argument("files", nargs="*")
+    fuzzer = Fuzzer(parser.parse_args())
+    if fuzzer.arguments.replay:
+        return fuzzer.replay()
+    code = fuzzer.run()
+    fuzzer.keep_examples()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+/* python.c - lmc.h for fuzz_python.py, which loads it as a shared library: an LMC file in, one text out that tells all of it
+ * SPDX-License-Identifier: MIT
+ *
+ * flat_decode() restores the file front to back, reads it again by its index, and compares the two. The text is, with integers of 8 bytes:
+ *   identity of the snapshot | number of files | each: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, identity of one
+ *   without tensors, bytes, number of tensors | each: name, dtype, rank, shape, offset, size, identity, generation, measure, error * 2^32
+ *   then, to the end: key and value of each entry of the metadata
+ * where strings and bytes have their size before them.
+ */
+#define LMC_IMPLEMENTATION
+#include "../lmc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TOTAL_SIZE ((uint64_t)1 << 28)
+#define MAX_FILES 4096
+
+/* Status of a file that restores, but does not read by its index, or not as the same. */
+#define FLAT_DIFFERS 100
+
+/* -- a base: files that Python has decoded -- */
+
+struct flat_base {
+    lmc_base base;
+    lmc_file files[MAX_FILES];
+    uint8_t *data[MAX_FILES];
+};
+
+static const lmc_file *get_file(void *user, size_t number) { return &((struct flat_base *)user)->files[number]; }
+
+static enum lmc_status read_base(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const struct flat_base *b = (const struct flat_base *)user;
+    if (offset > b->files[number].size || size > b->files[number].size - offset) return LMC_ERR_READ;
+    memcpy(dst, b->data[number] + offset, size);
+    return LMC_OK;
+}
+
+static void *copy(const void *data, size_t size)
+{
+    void *p = malloc(size + 1);
+    if (!p) abort();
+    memcpy(p, data, size);
+    ((uint8_t *)p)[size] = 0;
+    return p;
+}
+
+struct flat_base *flat_new_base(uint32_t chain_depth);
+int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size, const lmc_tensor *tensors, size_t n_tensors);
+int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE]);
+int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text, size_t *text_size);
+int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size, const void *prediction);
+void flat_free(uint8_t *text);
+
+/* Lives as long as the process. */
+struct flat_base *flat_new_base(uint32_t chain_depth)
+{
+    struct flat_base *b = (struct flat_base *)calloc(1, sizeof *b);
+    if (!b) abort();
+    b->base.get_file = get_file;
+    b->base.read = read_base;
+    b->base.user = b;
+    b->base.chain_depth = chain_depth;
+    return b;
+}
+
+/* tensors stay the caller's, and must stay. */
+int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size, const lmc_tensor *tensors, size_t n_tensors)
+{
+    lmc_file *file = &b->files[b->base.n_files];
+    lmc_tensor *list = (lmc_tensor *)copy(tensors, n_tensors * sizeof *tensors);
+    lmc_memory memory;
+    lmc_stream stream;
+    memset(&memory, 0, sizeof memory);
+    memory.data = b->data[b->base.n_files] = (uint8_t *)copy(data, size);
+    memory.size = size;
+    stream = lmc_make_memory_stream(&memory);
+    file->path = (const char *)copy(path, strlen(path));
+    file->kind = (enum lmc_file_kind)kind;
+    file->size = size;
+    file->n_tensors = n_tensors;
+    file->tensors = list;
+    b->base.n_files++;
+    return (int)lmc_identify_file(file, list, &stream, NULL, NULL);
+}
+
+int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE]) { return (int)lmc_identify_base(&b->base, identity, NULL); }
+
+/* -- restore -- */
+
+struct restored {
+    lmc_memory files[MAX_FILES];
+    size_t n;
+};
+
+static int begin_file(void *user, const lmc_file *file, size_t number)
+{
+    (void)file;
+    return number != ((struct restored *)user)->n || number >= MAX_FILES;
+}
+
+static int write_bytes(void *user, const void *data, size_t size)
+{
+    struct restored *r = (struct restored *)user;
+    lmc_sink sink = lmc_make_memory_sink(&r->files[r->n]);
+    return sink.write(sink.user, data, size);
+}
+
+static int end_file(void *user, const lmc_file *file, size_t number)
+{
+    (void)number;
+    return file->size != ((struct restored *)user)->files[((struct restored *)user)->n++].size;
+}
+
+static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const lmc_memory *file = &((const struct restored *)user)->files[number];
+    if (offset > file->size || size > file->size - offset) return LMC_ERR_READ;
+    memcpy(dst, file->data + offset, size);
+    return LMC_OK;
+}
+
+/* -- the text -- */
+
+static void put(lmc_memory *text, const void *data, size_t size)
+{
+    lmc_sink sink = lmc_make_memory_sink(text);
+    if (sink.write(sink.user, data, size) != 0) abort();
+}
+
+static void put_number(lmc_memory *text, uint64_t value)
+{
+    uint8_t bytes[8];
+    for (unsigned i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> 8 * i);
+    put(text, bytes, 8);
+}
+
+static void put_bytes(lmc_memory *text, const void *data, size_t size)
+{
+    put_number(text, size);
+    put(text, data, size);
+}
+
+static void put_tensor(lmc_memory *text, const lmc_tensor *t)
+{
+    put_bytes(text, t->name, strlen(t->name));
+    put_bytes(text, t->dtype, strlen(t->dtype));
+    put_number(text, t->rank);
+    for (unsigned i = 0; i < t->rank; i++) put_number(text, t->shape[i]);
+    put_number(text, t->offset);
+    put_number(text, t->size);
+    put(text, t->identity, LMC_IDENTITY_SIZE);
+    put_number(text, t->loss.generation);
+    put_number(text, (uint64_t)t->loss.measure);
+    put_number(text, (uint64_t)(t->loss.error * 4294967296.0));
+}
+
+/* What the index tells, and the bytes that were restored: those that the reader gives must be the same. */
+static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r, const uint8_t *identity)
+{
+    uint8_t again[LMC_IDENTITY_SIZE];
+    lmc_get_identity(reader, again);
+    if (memcmp(again, identity, sizeof again) != 0 || lmc_count_files(reader) != r->n) return FLAT_DIFFERS;
+    put(text, identity, LMC_IDENTITY_SIZE);
+    put_number(text, r->n);
+    for (size_t i = 0; i < r->n; i++) {
+        static const uint8_t none[LMC_IDENTITY_SIZE];
+        const lmc_file *file = lmc_get_file(reader, i);
+        const size_t size = r->files[i].size;
+        uint8_t *read = (uint8_t *)malloc(size + 1);
+        if (!read) abort();
+        if (file->size != size || lmc_read_file(reader, i, 0, read, size) != LMC_OK || (size && memcmp(read, r->files[i].data, size) != 0)) {
+            free(read);
+            return FLAT_DIFFERS;
+        }
+        put_number(text, (uint64_t)file->kind);
+        put_bytes(text, file->path, strlen(file->path));
+        put_number(text, (uint64_t)file->has_mode);
+        put_number(text, file->mode);
+        put_number(text, (uint64_t)file->has_mtime);
+        put_number(text, (uint64_t)file->mtime_s);
+        put_number(text, file->mtime_ns);
+        put_number(text, file->crc);
+        put(text, file->n_tensors ? none : file->identity, LMC_IDENTITY_SIZE);
+        put_bytes(text, read, size);
+        free(read);
+        put_number(text, file->n_tensors);
+        for (size_t k = 0; k < file->n_tensors; k++) put_tensor(text, &file->tensors[k]);
+    }
+    for (size_t i = 0; i < lmc_count_metadata(reader); i++) {
+        const char *key;
+        const void *value;
+        size_t size;
+        if (lmc_get_metadata(reader, i, &key, &value, &size) != LMC_OK) return FLAT_DIFFERS;
+        put_bytes(text, key, strlen(key));
+        put_bytes(text, value, size);
+    }
+    return LMC_OK;
+}
+
+/* enum lmc_status or FLAT_DIFFERS. *text: to be freed by flat_free(). b: or NULL. */
+int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text, size_t *text_size)
+{
+    struct restored *r = (struct restored *)calloc(1, sizeof *r);
+    lmc_restore_options options;
+    lmc_reader_options reader_options;
+    lmc_reader *reader = NULL;
+    lmc_memory in, out;
+    lmc_stream stream;
+    lmc_source source;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    int status;
+    if (!r) abort();
+    memset(&in, 0, sizeof in);
+    memset(&out, 0, sizeof out);
+    memset(&options, 0, sizeof options);
+    memset(&reader_options, 0, sizeof reader_options);
+    lmc_limit_tier((enum lmc_tier)tier);
+    in.data = (uint8_t *)copy(data, size);
+    in.size = size;
+    stream = lmc_make_memory_stream(&in);
+    options.base = reader_options.base = b ? &b->base : NULL;
+    options.limits.max_total_size = reader_options.limits.max_total_size = MAX_TOTAL_SIZE;
+    options.user = r;
+    options.begin_file = begin_file;
+    options.write = write_bytes;
+    options.end_file = end_file;
+    options.read_back = read_back;
+    status = (int)lmc_restore_snapshot(&stream, &options, identity);
+    if (status == LMC_OK) {
+        source = lmc_make_memory_source(&in);
+        status = lmc_open_reader(&reader, &source, &reader_options) == LMC_OK ? describe(&out, reader, r, identity) : FLAT_DIFFERS;
+        lmc_free_reader(reader);
+    }
+    for (size_t i = 0; i < MAX_FILES && (i <= r->n); i++) lmc_free_memory(&r->files[i]);
+    free(r);
+    free(in.data);
+    *text = out.data;
+    *text_size = out.size;
+    return status;
+}
+
+/* A block at position {0, 0} of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the payload decodes to, whatever Content_CRC says. */
+int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size, const void *prediction)
+{
+    const lmc_position position = {0, 0};
+    const size_t ws_size = lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
+    static void *ws;
+    size_t got;
+    if (!ws) ws = malloc(ws_size);
+    if (!ws) abort();
+    return (int)lmc_decode_block(dst, size, &got, block, block_size, prediction, prediction ? size : 0, position, ws, ws_size);
+}
+
+void flat_free(uint8_t *text)
+{
+    lmc_memory memory;
+    memset(&memory, 0, sizeof memory);
+    memory.data = text;
+    lmc_free_memory(&memory);
+}
