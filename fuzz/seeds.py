@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+import seeds_command
+
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'spec', 'vectors')
 MOST = 65536  # larger seeds are left out; -max_len cuts those that are too long for fuzzing
 
@@ -258,6 +260,7 @@ def delta():
 def main():
     out = sys.argv[1]
     makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'delta')}
+    makers.update(seeds_command.makers)
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)
         n = 0

@@ -1,0 +1,2 @@
+#!/bin/bash -eu
+"$SRC/lmc/fuzz/build" oss-fuzz
