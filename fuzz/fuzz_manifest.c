@@ -104,7 +104,7 @@ static void run_journal(fuzz_input *in)
     const int repair = (int)fuzz_bits(&p, 3);
     size_t n_files = 1 + fuzz_bits(&p, 2), n;
     unsigned char header[JOURNAL_HEADER_SIZE] = {0}, found[JOURNAL_HEADER_SIZE];
-    enum journal_state state;
+    enum journal_state state = JOURNAL_NONE;
     struct journal j;
     struct place place;
     char *name = NULL;
