@@ -1600,7 +1600,7 @@ static void find_layout(layout *l, const uint8_t *p)
         l->copy[i] = (size_t)(entry + 8 - p);
         entry = body + l->body_size[i];
         if (p[l->at[i]] == 'F') entry += 16 + 32 * (size_t)(get(body + 32, 4) ? get(body + 32, 4) : 1);
-        else entry += 4 * (size_t)((get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8]);
+        else entry += 8 * (size_t)((get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8]);
     }
 }
 
