@@ -380,6 +380,22 @@ static void test_constant(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
+/* Tables that count up but for one entry, which may be any of a row of 16. */
+static void test_map(const lmc__kernels *k)
+{
+    uint8_t table[256], src[256], *const dst = t_tail(&guard_a, sizeof src);
+    unsigned i, at;
+    for (at = 0; at < 256; at++) {
+        for (i = 0; i < 256; i++) {
+            src[i] = (uint8_t)i;
+            table[i] = (uint8_t)(i == at ? i ^ 0x55 : i);
+        }
+        t_note("%s, map of %u", lmc_tier_name(k->tier), at);
+        k->map(dst, src, sizeof src, table);
+        CHECK(memcmp(dst, table, sizeof table) == 0);
+    }
+}
+
 /* -- residuals in classes: spec 7.2 and 7.3 in plain C -- */
 
 #define MAX_GROUPED 9000u
@@ -576,6 +592,7 @@ void t_test_kernels(void)
         test_lists(k, &seed);
         test_masks(k, &seed);
         test_constant(k, &seed);
+        test_map(k);
         test_joint(k, &seed);
         test_group(k, &seed);
     }

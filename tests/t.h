@@ -33,6 +33,14 @@ typedef struct t_heap {
     size_t bytes, peak;
 } t_heap;
 
+#if defined(__SANITIZE_ADDRESS__)
+#define T_ADDRESS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define T_ADDRESS_SANITIZER
+#endif
+#endif
+
 /* What the library calls for memory (t_lmc.c). */
 void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
@@ -117,11 +125,12 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 
 /* -- what is private to lmc.h -- */
 
-/* The tests of the kernels of every tier, of trees, and of what a quantiser is fitted with (private_*.h). */
+/* The tests of the kernels of every tier, of trees, of what a quantiser is fitted with, and of the workspace (private_*.h). */
 void t_test_kernels(void);
 void t_test_trees(void);
 void t_test_quantising_kernels(void);
 void t_test_cells(void);
+void t_test_workspace(void);
 
 uint16_t t_to_bf16(uint32_t v);
 uint16_t t_to_f16(uint32_t v);

@@ -5,6 +5,7 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
+#include "private_block.h"
 #include "private_kernels.h"
 #include "private_trees.h"
 #include "private_quantise.h"
@@ -13,36 +14,51 @@ long t_passed, t_failed;
 char t_about[240];
 int t_quick, t_long;
 
+/* 16 bytes before each block hold its size, and 16 behind it (not where the address sanitizer looks) must stay as they are. */
+#ifdef T_ADDRESS_SANITIZER
+#define T_BEHIND 0
+#else
+#define T_BEHIND 16
+#endif
+
+static void check_behind(const uint8_t *block, size_t size)
+{
+    size_t i;
+    for (i = 0; i < T_BEHIND; i++) {
+        if (block[16 + size + i] == 0xC5) continue;
+        printf("FAILED: something was written behind a block of %lu bytes [%s]\n", (unsigned long)size, t_about);
+        fflush(stdout);
+        abort();
+    }
+}
+
 void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size)
 {
     t_heap *heap = (t_heap *)user;
-    uint8_t *block = ptr ? (uint8_t *)ptr - 16 : NULL; /* 16 bytes before each block hold its size */
-    if (heap == NULL) {
-        if (new_size != 0) return realloc(ptr, new_size);
-        free(ptr);
-        return NULL;
-    }
+    uint8_t *block = ptr ? (uint8_t *)ptr - 16 : NULL;
+    size_t size = 0;
     if (block != NULL) {
-        size_t size;
         memcpy(&size, block, sizeof size);
-        heap->wrong_size += size != old_size;
-        old_size = size;
-    } else {
-        heap->wrong_size += old_size != 0;
-        old_size = 0;
+        check_behind(block, size);
     }
+    if (heap != NULL) heap->wrong_size += size != old_size;
     if (new_size == 0) {
-        heap->live -= ptr != NULL;
-        heap->bytes -= old_size;
+        if (heap != NULL) {
+            heap->live -= ptr != NULL;
+            heap->bytes -= size;
+        }
         free(block);
         return NULL;
     }
-    if (heap->calls++ == heap->fail_at || new_size > SIZE_MAX - 16) return NULL;
-    block = (uint8_t *)realloc(block, new_size + 16);
+    if (heap != NULL && heap->calls++ == heap->fail_at) return NULL;
+    if (new_size > SIZE_MAX - 16 - T_BEHIND) return NULL;
+    block = (uint8_t *)realloc(block, 16 + new_size + T_BEHIND);
     if (block == NULL) return NULL;
     memcpy(block, &new_size, sizeof new_size);
+    memset(block + 16 + new_size, 0xC5, T_BEHIND);
+    if (heap == NULL) return block + 16;
     heap->live += ptr == NULL;
-    heap->bytes += new_size - old_size;
+    heap->bytes += new_size - size;
     if (heap->bytes > heap->peak) heap->peak = heap->bytes;
     return block + 16;
 }

@@ -215,6 +215,10 @@ static void test_sizes(void)
         t_fill(src, size, T_CONSTANT, dtype, 0);
         CHECK((got = round_trip(src, size, dtype, origin)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
     }
+    /* as many of one byte as there can be, which no counter of 16 bits holds */
+    t_note("the largest constant");
+    memset(g_src.data, 7, LMC_MAX_BLOCK_ELEMENTS);
+    CHECK(round_trip(g_src.data, LMC_MAX_BLOCK_ELEMENTS, LMC_U8, origin) == LMC_BLOCK_HEADER_SIZE + 2);
 }
 
 /* AUTO must find the width: within 1 % of the input of what the dtype gives. */
@@ -285,6 +289,74 @@ static void test_max_of_small(void)
             CHECK(max <= plain + 16 + plain / 50);
         }
     g_level = LMC_LEVEL_DEFAULT;
+}
+
+/* Header_CRC of a block at the origin. */
+static void repair(uint8_t *block)
+{
+    uint8_t place[28] = {0};
+    memcpy(place + 8, block, 20);
+    t_store32(block + 20, t_crc32c(0, place, 28));
+}
+
+/* A block of n bytes, all of them `value`, of this payload; what decoding it says. */
+static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t n, int value)
+{
+    const size_t ws_size = lmc_workspace_size(n);
+    uint8_t *const block = t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE + size), *const content = t_tail(&g_src, n);
+    size_t got;
+    memset(content, value, n);
+    memset(block, 0, LMC_BLOCK_HEADER_SIZE);
+    block[0] = 0xB1;
+    block[1] = 1 << 5; /* planes, of bytes */
+    t_store32(block + 4, (uint32_t)n);
+    t_store32(block + 8, (uint32_t)size);
+    t_store32(block + 12, t_crc32c(0, content, n));
+    repair(block);
+    memcpy(block + LMC_BLOCK_HEADER_SIZE, payload, size);
+    return lmc_decode_block(t_tail(&g_dst, n), n, &got, block, LMC_BLOCK_HEADER_SIZE + size, NULL, 0, origin, t_tail(&g_ws, ws_size), ws_size);
+}
+
+/* Blocks that break a rule, all else being right, down to the CRC of their bytes; they end at the guard. */
+static void test_broken_rules(void)
+{
+    static const uint8_t good[] = {2, 65, 1, 0x11, 0, 0, 0, 0}; /* a tree of two symbols, and a mask */
+    static const uint8_t shorter[] = {3, 65, 1, 0x22, 1, 255, 255, 255, 255, 0, 0, 0, 0};
+    static const uint8_t missing[] = {3, 66, 0, 0x11, 255, 255, 255, 255, 65, 65, 65};
+    t_note("broken rules: none");
+    CHECK_STATUS(decode_bytes(good, sizeof good, 32, 65), LMC_OK);
+    t_note("broken rules: an escape that is not the longest");
+    CHECK_STATUS(decode_bytes(shorter, sizeof shorter, 32, 65), LMC_ERR_CORRUPT);
+    t_note("broken rules: escaped bytes that are not there");
+    CHECK_STATUS(decode_bytes(missing, sizeof missing, 32, 65), LMC_ERR_CORRUPT);
+}
+
+/* Headers, right down to their CRC: Coding, Prediction, Grouping, N, Payload_Size. */
+static void test_headers(void)
+{
+    static const struct { uint8_t coding, prediction, grouping; uint32_t n, size; enum lmc_status status; } cases[] = {
+        {0x20, 0, 0, 9, 8, LMC_OK}, {0x20, 0, 0, 0, 0, LMC_ERR_CORRUPT}, {0, 0, 0, 0, 0, LMC_ERR_CORRUPT}, {0, 0, 0, 9, 9, LMC_OK},
+        {0x20, 0, 0, LMC_MAX_BLOCK_ELEMENTS, 8, LMC_OK}, {0x20, 0, 0, LMC_MAX_BLOCK_ELEMENTS + 1, 8, LMC_ERR_CORRUPT}, {0x20, 0, 0, 9, 9, LMC_ERR_CORRUPT},
+        {0x28, 0, 0, 9, 8, LMC_ERR_CORRUPT}, {0x29, 0, 0, 9, 8, LMC_OK}, {0x31, 0, 0, 9, 8, LMC_OK}, {0x39, 0, 0, 9, 8, LMC_ERR_UNSUPPORTED},
+        {0x29, 1, 0, 9, 8, LMC_ERR_CORRUPT}, {0x21, 1, 0x11, 9, 8, LMC_OK}, {0x21, 1, 0x21, 9, 8, LMC_ERR_CORRUPT}, {0x20, 1, 0x11, 9, 8, LMC_ERR_CORRUPT},
+        {0x21, 1, 0x10, 9, 8, LMC_ERR_CORRUPT}, {0x21, 1, 0x19, 9, 8, LMC_ERR_CORRUPT}, {0x21, 0, 1, 9, 8, LMC_ERR_CORRUPT}, {0x21, 0, 8, 9, 8, LMC_OK},
+        {0x21, 1, 0x80, 9, 8, LMC_ERR_UNSUPPORTED}, {0x21, 2, 0, 9, 8, LMC_ERR_UNSUPPORTED}, {0x61, 0, 0, 9, 8, LMC_ERR_UNSUPPORTED},
+        {0x40, 0, 0, 9, 8, LMC_ERR_CORRUPT}, {0x41, 0, 0, 9, 8, LMC_OK}, {0x43, 0, 0, 9, 8, LMC_ERR_CORRUPT}, {0x45, 0, 0, 9, 8, LMC_ERR_CORRUPT}};
+    uint8_t *const block = t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE);
+    lmc_block_info info;
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(block, 0, LMC_BLOCK_HEADER_SIZE);
+        block[0] = 0xB1;
+        block[1] = cases[i].coding;
+        block[2] = cases[i].prediction;
+        block[3] = cases[i].grouping;
+        t_store32(block + 4, cases[i].n);
+        t_store32(block + 8, cases[i].size);
+        repair(block);
+        t_note("header %lu", (unsigned long)i);
+        CHECK_STATUS(lmc_read_block_info(block, LMC_BLOCK_HEADER_SIZE, origin, &info), cases[i].status);
+    }
 }
 
 static void test_arguments(void)
@@ -392,5 +464,8 @@ int main(int argc, char **argv)
     }
     test_joint();
     test_max_of_small();
+    test_broken_rules();
+    test_headers();
+    t_test_workspace();
     return t_end();
 }

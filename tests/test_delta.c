@@ -1709,6 +1709,11 @@ static void test_hostile(void)
     TRY(RUN(plain_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
     TRY(RUN(bf16_run)[10] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
     TRY(RUN(bf16_run)[11] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    /* segments that claim another place, and a run that is longer than they are */
+    BAD(put(SEGMENT(plain_run) + 8, get(SEGMENT(plain_run) + 8, 8) + 1, 8));
+    BAD(put(SEGMENT(base_run) + 8, get(SEGMENT(base_run) + 8, 8) + 1, 8));
+    BAD(put(RUN(plain_run), get(RUN(plain_run), 8) + 1, 8));
+    BAD(put(RUN(base_run), get(RUN(base_run), 8) + 1, 8));
     /* its own bytes */
     BAD(RUN(base_run)[9] = 2); /* item numbers are no file numbers, and offsets not theirs */
     BAD(put(SEGMENT(own_run) + 4, s.model.n_files + 1, 4));

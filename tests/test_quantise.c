@@ -343,6 +343,31 @@ static void test_fits(void)
 }
 
 /* Why a tensor stays as it is; and what was wrong with the arguments. */
+/* A group's scale is the mean of all of it, in however many pieces it is read: two of the same elements, in another order, have the same. */
+static void test_long_groups(void)
+{
+    enum { N = 65536 };
+    uint8_t *const x = (uint8_t *)malloc(4 * N);
+    lmc_quantizer_info info;
+    lmc_quantizer *q;
+    plan p;
+    size_t i;
+    if (x == NULL) abort();
+    t_note("long groups");
+    for (i = 0; i < N; i++) put(x, i, 4, (i / 16384 % 4 == 0 || i / 16384 == 3 ? 0x3A000000u : 0x39000000u) + (uint32_t)(i % 16384) * 100);
+    memset(&p, 0, sizeof p);
+    p.dtype = LMC_F32;
+    p.role = LMC_ROLE_SECOND_MOMENT;
+    p.n = N;
+    p.measure = LMC_MEASURE_RELATIVE;
+    p.bound = 0.01;
+    p.group = N / 2;
+    q = fit(&p, x, 4 * N, NULL, NULL, &info);
+    if (q && CHECK(!info.is_lossless)) CHECK(t_log_point(q, 0, 0) != 0 && t_log_point(q, 0, 0) == t_log_point(q, 1, 0));
+    lmc_free_quantizer(q);
+    free(x);
+}
+
 static void test_reasons(void)
 {
     static const struct { const char *reason; size_t n; enum lmc_dtype dtype; enum lmc_role role; unsigned bits; enum lmc_measure measure; double bound; int data, pair; } cases[] = {
@@ -1389,7 +1414,7 @@ static void test_refusals(void)
     lmc_writer_options options;
     int i;
     make_states(&s, 17000, 0);
-    for (i = 0; i < 17; i++) {
+    for (i = 0; i < 18; i++) {
         lmc_tensor *const m = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "m.0"), *const v = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "v.0");
         lmc_tensor *const small = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "small");
         const lmc_tensor good_m = *m, good_v = *v, good_small = *small;
@@ -1438,6 +1463,7 @@ static void test_refusals(void)
             break;
         case 15: v->quantizer = NULL; want = LMC_OK; break; /* the first moment's tables were made for others: worse, not wrong */
         case 16: s.source.files[0].file.size = LMC_UNKNOWN_SIZE; break;
+        case 17: small->loss.generation = 1; small->loss.measure = LMC_MEASURE_NMSE; small->loss.error = 1; want = LMC_OK; break; /* all of it */
         default: break;
         }
         t_note("writer, case %d", i);
@@ -1447,6 +1473,13 @@ static void test_refusals(void)
             const lmc_tensor *t = NULL;
             size_t number;
             if (CHECK_STATUS(lmc_find_tensor(reader, NULL, "v.0", &number, &t), LMC_OK)) CHECK(t->loss.generation == 2 && t->loss.error > 0.01);
+            lmc_free_reader(reader);
+        }
+        if (i == 17 && want == LMC_OK) {
+            lmc_reader *const reader = open_memory(&out, NULL, NULL);
+            const lmc_tensor *t = NULL;
+            size_t number;
+            if (CHECK_STATUS(lmc_find_tensor(reader, NULL, "small", &number, &t), LMC_OK)) CHECK(t->loss.generation == 1 && t->loss.error > 0.999);
             lmc_free_reader(reader);
         }
         free(out.data);
@@ -1581,6 +1614,7 @@ int main(int argc, char **argv)
     t_test_cells();
     test_hard_bound();
     test_fits();
+    test_long_groups();
     test_reasons();
     test_fit_faults();
     test_tensors();

@@ -898,6 +898,267 @@ static void test_large(void)
     free(got);
 }
 
+/* A path that is there already is refused, however many there are, and whichever of them it is. */
+static void test_many_paths(void)
+{
+    enum { N = 300 };
+    char path[20];
+    size_t i, again;
+    for (again = 0; again < N; again += t_quick ? 23 : 1) {
+        lmc_memory memory;
+        lmc_sink sink = lmc_make_memory_sink(&memory);
+        lmc_writer *writer = NULL;
+        lmc_file file;
+        memset(&memory, 0, sizeof memory);
+        memset(&file, 0, sizeof file);
+        file.path = path;
+        t_note("path %lu again", (unsigned long)again);
+        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+        for (i = 0; i <= N; i++) {
+            snprintf(path, sizeof path, "%lu", (unsigned long)(i < N ? i : again));
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), i < N ? LMC_OK : LMC_ERR_ARGUMENT);
+            if (i < N) CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+        }
+        lmc_free_writer(writer);
+        lmc_free_memory(&memory);
+    }
+}
+
+typedef struct t_endless {
+    uint64_t read;
+    long until_wrong; /* calls; then one says that it gave more than it was asked for */
+} t_endless;
+
+static int read_endless(void *user, void *dst, size_t size, size_t *got)
+{
+    t_endless *endless = (t_endless *)user;
+    memset(dst, 'x', size);
+    endless->read += size;
+    *got = endless->until_wrong-- == 0 ? size + 1 : size;
+    return 0;
+}
+
+static int refuse_writing(void *user, const void *data, size_t size)
+{
+    (void)data;
+    return *(long *)user -= (long)size, *(long *)user < 0;
+}
+
+/* Streams that cannot be believed; and of one that goes on and on little is read once writing fails. */
+static void test_streams(void)
+{
+    const uint64_t size = (uint64_t)1 << 40;
+    lmc_file file;
+    t_endless endless;
+    lmc_stream stream;
+    long i;
+    stream.read = read_endless;
+    stream.user = &endless;
+    for (i = 0; i < 4; i++) {
+        long room = i == 0 ? 5000 : 1L << 30;
+        lmc_sink sink;
+        lmc_writer *writer = NULL;
+        sink.write = refuse_writing;
+        sink.user = &room;
+        memset(&file, 0, sizeof file);
+        file.path = "endless";
+        file.size = size;
+        endless.read = 0;
+        endless.until_wrong = i - 1;
+        t_note("streams: %ld", i);
+        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
+        CHECK_STATUS(lmc_write_stream(writer, &stream), i == 0 ? LMC_ERR_WRITE : LMC_ERR_READ);
+        CHECK(endless.read < (uint64_t)100 << 20);
+        lmc_free_writer(writer);
+        if (i == 0) continue;
+        endless.until_wrong = i - 1;
+        CHECK_STATUS(lmc_identify_file(&file, NULL, &stream, NULL, NULL), LMC_ERR_READ);
+        if (i == 1) {
+            endless.until_wrong = 0;
+            CHECK_STATUS(lmc_restore_snapshot(&stream, NULL, NULL), LMC_ERR_READ);
+        }
+    }
+}
+
+/* What the sink has got is what the writer says that it has. */
+static void test_count_written(void)
+{
+    const size_t size = (size_t)5 << 20, piece = 700001;
+    uint8_t *const data = make(size, T_GAUSS, LMC_F32);
+    unsigned workers = 2;
+    lmc_parallel parallel = t_parallel(&workers);
+    int by_stream, threads;
+    for (by_stream = 0; by_stream < 2; by_stream++)
+        for (threads = 0; threads < 2; threads++) {
+            lmc_writer_options options;
+            lmc_memory out, in;
+            lmc_sink sink = lmc_make_memory_sink(&out);
+            lmc_stream stream = lmc_make_memory_stream(&in);
+            lmc_writer *writer = NULL;
+            lmc_file file;
+            size_t at;
+            memset(&options, 0, sizeof options);
+            memset(&out, 0, sizeof out);
+            memset(&in, 0, sizeof in);
+            memset(&file, 0, sizeof file);
+            file.path = "f";
+            file.size = size;
+            if (threads) options.parallel = &parallel;
+            t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces", threads ? "threads" : "serial");
+            CHECK(lmc_count_written(NULL) == 0);
+            if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) return;
+            CHECK(lmc_count_written(writer) == out.size && out.size == LMC_FILE_HEADER_SIZE);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
+            for (at = 0; at < size && !by_stream; at += piece) {
+                CHECK_STATUS(lmc_write_bytes(writer, data + at, size - at < piece ? size - at : piece), LMC_OK);
+                CHECK(lmc_count_written(writer) == out.size);
+            }
+            in.data = data;
+            in.size = size;
+            if (by_stream) CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK(lmc_count_written(writer) == out.size);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+            CHECK(lmc_count_written(writer) == out.size && out.size > size / 2);
+            lmc_free_writer(writer);
+            lmc_free_memory(&out);
+        }
+    free(data);
+}
+
+/* Small neighbours are coded as what they are: together in a file they take about as much as each alone. */
+static void test_neighbours(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32, LMC_F64, LMC_U8, LMC_F16};
+    enum { N = sizeof dtypes / sizeof *dtypes, ELEMENTS = 9000 };
+    uint8_t *const data = (uint8_t *)malloc(8 * ELEMENTS * N);
+    lmc_tensor tensors[N];
+    uint64_t alone = 0, offset = 0, shape = ELEMENTS;
+    size_t i;
+    if (data == NULL) abort();
+    memset(tensors, 0, sizeof tensors);
+    t_note("neighbours");
+    for (i = 0; i <= N; i++) { /* each, then all */
+        lmc_memory out;
+        lmc_sink sink = lmc_make_memory_sink(&out);
+        lmc_writer *writer = NULL;
+        lmc_tensor one;
+        lmc_file file;
+        memset(&out, 0, sizeof out);
+        memset(&file, 0, sizeof file);
+        file.path = "f";
+        if (i < N) {
+            lmc_tensor *const t = &tensors[i];
+            t->name = t->dtype = lmc_dtype_name(dtypes[i]);
+            t->rank = 1;
+            t->shape = &shape;
+            t->offset = offset;
+            t->size = ELEMENTS * lmc_dtype_width(dtypes[i]);
+            t_fill(data + offset, (size_t)t->size, T_GAUSS, dtypes[i], i);
+            one = *t;
+            one.offset = 0;
+            file.n_tensors = 1;
+            file.tensors = &one;
+            file.size = t->size;
+        } else {
+            file.n_tensors = N;
+            file.tensors = tensors;
+            file.size = offset;
+        }
+        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) break;
+        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+        CHECK_STATUS(lmc_write_bytes(writer, i < N ? data + offset : data, (size_t)file.size), LMC_OK);
+        CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+        if (i < N) {
+            alone += out.size;
+            offset += file.size;
+        } else CHECK(out.size < alone);
+        lmc_free_writer(writer);
+        lmc_free_memory(&out);
+    }
+    free(data);
+}
+
+static int read_long(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const uint8_t *const ends = (const uint8_t *)user; /* header, trailer */
+    if (offset != 0 && size != 40) return 1;
+    memcpy(dst, offset ? ends + 80 : ends, size);
+    return 0;
+}
+
+/* A section of more than 2^40 bytes breaks a rule, whatever the limits. */
+static void test_long_section(void)
+{
+    const uint64_t size = ((uint64_t)1 << 40) + 1;
+    lmc_restore_options options;
+    lmc_memory memory;
+    lmc_sink sink = lmc_make_memory_sink(&memory);
+    lmc_stream stream = lmc_make_memory_stream(&memory);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    t_note("a section of more than 2^40 bytes");
+    memset(&options, 0, sizeof options);
+    memset(&memory, 0, sizeof memory);
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    lmc_free_writer(writer);
+    t_store32(memory.data + 88, (uint32_t)size);
+    t_store32(memory.data + 92, (uint32_t)(size >> 32));
+    t_store32(memory.data + 96, t_crc32c(0, memory.data + 80, 16));
+    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    memory.position = 0;
+    options.limits.max_index_size = UINT64_MAX;
+    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    lmc_free_memory(&memory);
+}
+
+/* An index of 5 GiB: more than a size_t of 32 bits can count; else the memory is there or not, and reading fails. */
+static void test_long_index(void)
+{
+    const uint64_t index_size = (uint64_t)5 << 30, total = 80 + index_size + 40;
+    static uint8_t ends[120];
+    t_heap heap;
+    lmc_reader_options options;
+    lmc_source source;
+    lmc_reader *reader = NULL;
+    lmc_memory memory;
+    lmc_sink sink = lmc_make_memory_sink(&memory);
+    lmc_writer *writer = NULL;
+    uint8_t *const trailer = ends + 80;
+    enum lmc_status status;
+    t_note("an index of 5 GiB");
+    memset(&memory, 0, sizeof memory);
+    memset(&options, 0, sizeof options);
+    memset(&heap, 0, sizeof heap);
+    heap.fail_at = sizeof(size_t) > 4 ? 1 : -1; /* the index */
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+    memcpy(ends, memory.data, 80);
+    lmc_free_writer(writer);
+    lmc_free_memory(&memory);
+    t_store32(trailer, 80);
+    t_store32(trailer + 8, (uint32_t)index_size);
+    t_store32(trailer + 12, (uint32_t)(index_size >> 32));
+    t_store32(trailer + 16, (uint32_t)total);
+    t_store32(trailer + 20, (uint32_t)(total >> 32));
+    t_store32(trailer + 28, t_crc32c(0, trailer, 28));
+    memcpy(trailer + 32, "\x8DLMC\r\n\x1A\n", 8);
+    source.read_at = read_long;
+    source.user = ends;
+    source.size = total;
+    options.limits.max_index_size = UINT64_MAX;
+    options.alloc_user = &heap;
+    status = lmc_open_reader(&reader, &source, &options);
+    CHECK_STATUS(status, sizeof(size_t) > 4 ? LMC_ERR_MEMORY : LMC_ERR_SIZE);
+    CHECK(heap.live == 0);
+    options.limits.max_index_size = 0;
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_LIMIT);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -905,6 +1166,12 @@ int main(int argc, char **argv)
     test_descriptions();
     test_order();
     test_limits();
+    test_many_paths();
+    test_streams();
+    test_count_written();
+    test_neighbours();
+    test_long_section();
+    test_long_index();
     test_models();
     test_memory_callbacks();
     test_memory();

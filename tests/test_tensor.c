@@ -150,7 +150,10 @@ static void test_threads(void)
         serial[enc_size / 2] ^= 1; /* one worker finds the damage, the call reports it */
         CHECK(decode(0, size, serial, enc_size, size, &options) >= LMC_ERR_TRUNCATED);
         serial[enc_size / 2] ^= 1;
-        got = enc_size - 1; /* destination too small */
+        /* a destination of just the size needed, and one byte less */
+        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, enc_size), enc_size, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+        CHECK(got == enc_size && memcmp(t_tail(&g_enc, got), serial, got) == 0);
+        got = enc_size - 1;
         CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, got), got, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
     }
     free(serial);
@@ -230,6 +233,15 @@ static void test_arguments(void)
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, NULL, ws_size), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, t_tail(&g_ws, ws_size - 1), ws_size - 1), LMC_ERR_WORKSPACE);
+    { /* a part of a block, which is larger than the workspace's owner has said: as many elements, but of 8 bytes */
+        const size_t n = 16384;
+        lmc_tensor_options wide = options_of(LMC_U64, 14, 0), bytes = options_of(LMC_U8, 14, 0);
+        size_t wide_size = 0;
+        memset(g_src.data, 0, 8 * n);
+        CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide, g_ws.data, g_ws.cap), LMC_OK);
+        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data, g_ws.cap), LMC_OK);
+        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data, g_ws.cap), LMC_ERR_WORKSPACE);
+    }
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK_STATUS(lmc_encode_tensor(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK(got == 0);
