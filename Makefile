@@ -7,6 +7,7 @@
 #   make test-long    large files and many random damages; takes its time
 #   make analyse      static analysis: clang-tidy, cppcheck, gcc -fanalyzer; takes its time
 #   make fuzz         the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to build/fuzz/; see fuzz/README.md
+#   make test-mutants how many of some hundred bugs, put into lmc.h one at a time, the tests catch
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
 #   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
 #   make clean
@@ -85,6 +86,10 @@ fuzz:
 	fuzz/build
 	fuzz/build fast
 
+test-mutants:
+	tests/install test
+	python3 tests/mutate.py
+
 bench:
 	tests/install bench
 	$(MAKE) build/lmc build/bench build/quantise
@@ -105,4 +110,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo test test-cross test-long analyse fuzz bench install clean
+.PHONY: all demo test test-cross test-long analyse fuzz test-mutants bench install clean

@@ -1,0 +1,1433 @@
+#!/usr/bin/env python3
+"""How strong the tests are: plausible bugs, put into lmc.h one at a time. Each must make a test fail.
+
+Usage: mutate.py [OPTION...] [TEXT...]    all bugs, or those whose name has one of the texts, or whose group is it
+    --list        what there is
+    --first       the first suites of each group only
+    --suites=A,B  these suites
+    --survivors   those only that earlier runs (build/mutate/results.json) have not caught, through suites that were not tried
+
+Each bug is the work of a moment: an off-by-one, a check left out, a status lost, a buffer not freed, the wrong one of two variables. None is
+a matter of speed alone, or equivalent to what stands there: one that turns out to be so is replaced. The library is compiled with each (where
+the bug is not in vector code: without that, which takes a third of the time), linked with the test programs as they are, and these run, the
+likeliest first, until one fails, crashes or hangs. The table goes to build/mutate/table.md; exit status 1 below 95 %.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OUT = os.path.join(ROOT, "build", "mutate")
+HANG = 240  # seconds: no program takes a fourth of that
+
+# Compiler, linker's flags, emulator. Bugs that only other machines or sanitizers can see have groups of their own.
+BUILDS = {
+    "scalar": (["gcc", "-O1", "-DLMC_NO_SIMD"], [], []),
+    "simd": (["gcc", "-O1"], [], []),
+    "m32": (["gcc", "-m32", "-O1"], [], []),
+    "ubsan": (["gcc", "-O1", "-DLMC_NO_SIMD", "-fsanitize=undefined", "-fno-sanitize-recover=all"], [], []),
+    "asan": (["gcc", "-O1", "-DLMC_NO_SIMD", "-fsanitize=address"], [], []),
+    "s390x": (["s390x-linux-gnu-gcc", "-O1"], ["-static"], ["qemu-s390x"]),
+}
+# The suites of each group, as BUILD:PROGRAM; "vectors" are the conformance vectors through the library. Quick ones first (PROGRAM-).
+FIRST = {
+    "kernel": ["simd:kernels"],
+    "endian": ["s390x:kernels-"],
+    "m32": ["m32:snapshot-", "m32:quantise-", "m32:tensor"],
+    "alignment": ["ubsan:block-"],
+    "encode": ["simd:tensor-", "simd:block-"],
+    "decode": ["simd:corrupt-", "simd:vectors"],
+    "delta": ["simd:vectors", "simd:delta-"],
+    "quantise": ["simd:quantise-"],
+    "tensor": ["simd:tensor-"],
+    "snapshot": ["simd:snapshot-", "simd:corrupt-", "simd:vectors"],
+    "in_place": ["simd:in_place-"],
+}
+PROGRAMS = ["tensor", "snapshot", "in_place", "corrupt", "quantise", "block", "delta"]
+LAST = ["simd:%s-" % program for program in PROGRAMS] + ["simd:vectors"] + ["simd:" + program for program in PROGRAMS] + [
+    "asan:snapshot-", "asan:corrupt-", "asan:vectors", "asan:delta-"]
+
+
+BUGS = [  # name, group, text (there once), text in its place
+    # == 6 kernels
+    ("crc32c scalar: the lanes are joined in the wrong order", "kernel",
+     "        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;\n        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;",
+     "        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;\n        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;"),
+    ("crc32c AVX2: the other lanes are not cleared for the next round", "kernel",
+     "lmc__crc_lanes(c, p, i);\n        c[0] = lmc__crc_join_lanes(c);\n        c[1] = c[2] = c[3] = 0;",
+     "lmc__crc_lanes(c, p, i);\n        c[0] = lmc__crc_join_lanes(c);"),
+    ("crc32c AVX-512: folded over half the distance", "kernel",
+     "const __m512i k256 = lmc__crc_factor(4);",
+     "const __m512i k256 = lmc__crc_factor(2);"),
+    ("count_bytes: 16-bit counters overflow", "encode",
+     "const size_t most = (size_t)8 << 15;",
+     "const size_t most = (size_t)8 << 16;"),
+    ("is_constant: the end is not looked at", "kernel",
+     "memcmp(src, src + 1, n - 1) == 0;",
+     "memcmp(src, src + 1, (n - 1) & ~(size_t)7) == 0;"),
+    ("split scalar: the tail is one element short", "kernel",
+     "memcpy(planes->row[p] + i, out, n - i);",
+     "memcpy(planes->row[p] + i, out, n - i - 1);"),
+    ("map AVX2: the last entry of a row of the table is not looked at", "kernel",
+     "if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;",
+     "if ((_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) & 0x7FFF) == 0x7FFF) continue;"),
+    ("map AVX-512: a shift by 64 where exactly a vector is left", "kernel",
+     "const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;\n"
+     "        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step",
+     "const __mmask64 valid = n - i > 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;\n"
+     "        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step"),
+    ("rotate AVX2: bytes get bits of their neighbours", "kernel",
+     "_mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7))",
+     "_mm256_slli_epi16(v, 7)"),
+    ("split_root AVX2: the left list of the rest is misplaced", "kernel",
+     "rest_root.left = left ? left + (i - n_right) : NULL;",
+     "rest_root.left = left ? left + i : NULL;"),
+    ("split_root AVX-512: the rest's ones are not counted", "kernel",
+     "if (parts) n_right += rest_root.n_right;\n    }\n    if (parts) root->n_right = n_right;\n    return crc;",
+     "}\n    if (parts) root->n_right = n_right;\n    return crc;"),
+    ("partition scalar: unused bits of the mask are set", "kernel",
+     "        m &= all;\n        ones = lmc__ones[m];",
+     "        ones = lmc__ones[m & all];"),
+    ("partition AVX2: elements behind the end are taken", "kernel",
+     "lmc__compare_avx2(v, s) & (((uint32_t)1 << (n - i)) - 1);",
+     "lmc__compare_avx2(v, s);"),
+    ("partition AVX-512: the mask's last 8 bytes are written whole", "kernel",
+     "memcpy(mask + i / 8, bits, (n - i + 7) / 8);\n        if (want_right) _mm512",
+     "memcpy(mask + i / 8, bits, 8);\n        if (want_right) _mm512"),
+    ("merge scalar: the left list goes on by the wrong number, next to a constant", "kernel",
+     "(r & lmc__byte_mask[m]));\n            a += 8 - lmc__ones[m];",
+     "(r & lmc__byte_mask[m]));\n            a += lmc__ones[m];"),
+    ("merge AVX2: bit 15 is not counted", "kernel",
+     "one = lmc__spread_bits_avx2(m);\n    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);",
+     "one = lmc__spread_bits_avx2(m);\n    const size_t half = (size_t)_mm_popcnt_u64(m & 0x7FFF);"),
+    ("merge AVX-512: a constant on the right is taken for one on the left", "kernel",
+     ": _mm512_mask_mov_epi8(v, m, r);",
+     ": _mm512_mask_mov_epi8(r, m, v);"),
+    ("flatten scalar: unused bits are set", "kernel",
+     "        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;\n",
+     ""),
+    ("flatten AVX2: the end of a plane is written over the next one", "kernel",
+     "memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);\n            }\n        }\n    }\n}\n\nLMC__INLINE2 void lmc__unflatten_body_avx2",
+     "memcpy(bits + d * row + i / 8, word, 4);\n            }\n        }\n    }\n}\n\nLMC__INLINE2 void lmc__unflatten_body_avx2"),
+    ("unflatten AVX-512: 64 symbols are read, however many there are", "kernel",
+     "_mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols)",
+     "_mm512_loadu_si512(symbols)"),
+    ("count_ones AVX-512: a shift by 64", "kernel",
+     "valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;",
+     "valid = size - i > 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;"),
+    ("count_ones AVX2: whole words behind the last vector are left out", "kernel",
+     "    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));\n"
+     "    for (; i < size; i++) rest = rest << 8 | mask[i];",
+     "    for (; i < size; i++) rest = rest << 8 | mask[i];"),
+    ("joint planes: rows are rounded down", "kernel",
+     "joint->row = (n + rows - 1) / rows;",
+     "joint->row = n / rows;"),
+    ("fold scalar: an element behind the packed ones wipes out the others' free bits", "kernel",
+     "*p = (uint8_t)(*p | (rest >> b) << (8 - extra));",
+     "*p = (uint8_t)((rest >> b) << (8 - extra));"),
+    ("unfold: a strip behind the packed bytes", "kernel",
+     "n_main = first < size ? lmc__min(n, size - first) : 0;",
+     "n_main = lmc__min(n, size - first);"),
+    ("join_root AVX-512: a vector across the packed bytes' end is taken for one before it", "kernel",
+     "if (i + 64 <= joint->packed_size) low = lmc__load_avx512(joint->packed + i);",
+     "if (i < joint->packed_size) low = lmc__load_avx512(joint->packed + i);"),
+    ("join_root AVX2: the last vector of what is streamed is missing", "kernel",
+     "    lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));\n",
+     ""),
+    ("join_root AVX-512: a streamed end is written beyond dst", "kernel",
+     "_mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));\n    }\n"
+     "    if (i < n) {",
+     "_mm512_storeu_si512(dst + i * width + head - 64, _mm512_permutex2var_epi8(last, shift, last));\n    }\n    if (i < n) {"),
+    ("ungroup AVX-512: the first, incomplete line is not written", "kernel",
+     "            v[p] = lmc__restore_avx512(v[p], b[p], width, subtract);\n            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);\n"
+     "            if (!streams) lmc__store_avx512(at, v[p]);\n            else {\n"
+     "                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);\n                else _mm512_stream",
+     "            v[p] = lmc__restore_avx512(v[p], b[p], width, subtract);\n            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);\n"
+     "            if (!streams) lmc__store_avx512(at, v[p]);\n            else {\n                if (p != 0 || i != 0) _mm512_stream"),
+    ("classes: a key that equals a threshold belongs to the class below", "kernel",
+     "key >= grouping->threshold[c]) c++;",
+     "key > grouping->threshold[c]) c++;"),
+    ("classes AVX2: thresholds off by one", "kernel",
+     "highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));",
+     "highest[c] = _mm256_set1_epi8((char)grouping->threshold[c]);"),
+    ("count_classes AVX-512: the last class gets all", "kernel",
+     "counts[c] += (c ? above[c - 1] : i) - above[c];",
+     "counts[c] += c ? above[c - 1] : i - above[c];"),
+    ("group AVX-512: element 33 of a class is lost", "kernel",
+     "if (ones > 32) lmc__store_avx512(to, x);",
+     "if (ones > 33) lmc__store_avx512(to, x);"),
+    ("group AVX2: the second half goes where the first began", "kernel",
+     "const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);",
+     "const size_t at = next[c];"),
+    ("residual AVX-512: signs of 8-byte elements by their halves", "kernel",
+     ": width == 4 ? _mm512_srai_epi32(v, 31) : _mm512_srai_epi64(v, 63);",
+     ": _mm512_srai_epi32(v, 31);"),
+    ("residual scalar: the difference is not cut to its width", "kernel",
+     "return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;",
+     "return (d << 1) ^ (0 - (d >> (8 * width - 1)));"),
+    ("restore_element: the sign is the residual's", "kernel",
+     "return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);",
+     "return ((t & sign_bit) ? t ^ below : t) ^ (r & sign_bit);"),
+    ("ungroup AVX2: where the lists of the rest go on is forgotten", "kernel",
+     "rest.side[c][p].list += p < first ? i : next[c];\n"
+     "    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);\n    return lmc__crc32c_avx2",
+     "rest.side[c][p].list += p < first ? i : 0;\n"
+     "    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);\n    return lmc__crc32c_avx2"),
+    ("big-endian: load64 has its halves the wrong way round", "endian",
+     "return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;",
+     "return (uint64_t)lmc__load32(p) << 32 | lmc__load32(p + 4);"),
+    ("big-endian: 16-bit elements are stored as the machine has them", "endian",
+     "    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);",
+     "    for (i = 0; i < 16; i++) memcpy(dst + 2 * i, &v[i], 2);"),
+
+    # == 6.19 grids
+    ("divide: cut, not rounded", "quantise",
+     "    m = ((m >> drop) + 1) >> 1;",
+     "    m = (m >> drop) >> 1;"),
+    ("restore_log scalar: no lower limit", "quantise",
+     "return (uint32_t)(v < (int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v > (int64_t)LMC__MAX_LOG_SCALE",
+     "return (uint32_t)(v > (int64_t)LMC__MAX_LOG_SCALE"),
+    ("restore_rows of vectors: far negative points overflow", "quantise",
+     "    t = q < -limit; \\\n    q = LMC__PICK(t, -limit, q); \\\n",
+     ""),
+    ("quantize_log scalar: negative values on a grid without signs", "quantise",
+     "(x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE || (x >> 31 && !grid->is_signed) || u >> 31",
+     "(x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE || u >> 31"),
+    ("quantize_rows of vectors: the division's factor is rounded down", "quantise",
+     "magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1; \\",
+     "magic = ((uint64_t)1 << (31 + log2)) / grid->step; \\"),
+    ("quantize: -0 becomes 0", "quantise",
+     "    if (x == 0) return 0;\n    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;",
+     "    if ((x & 0x7FFFFFFF) == 0) return 0;\n    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;"),
+    ("sum_magnitudes of vectors: infinities are counted", "quantise",
+     "is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u); \\",
+     "is = (lmc__i32_##isa)(x - 0x00800000u <= 0x7F000000u); \\"),
+    ("predicted scales: the floor is left out", "quantise",
+     "half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;",
+     "half = (int32_t)(p >> 1) + grid->bias;"),
+    ("cut_symbols of vectors: low bits beyond the lowest", "quantise",
+     "part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa); \\",
+     "part = __builtin_convertvector(s & (uint16_t)(1u << low_bits), lmc__u8_##isa); \\"),
+
+    # == 8.1 - 8.3
+    ("F16 is not coded as a float", "encode",
+     '{"F16", 16, 2, 1}',
+     '{"F16", 16, 2, 0}'),
+    ("C64 is coded as elements of 8 bytes", "encode",
+     '{"C64", 64, 4, 1}',
+     '{"C64", 64, 8, 1}'),
+    ("trees: 257 leaves are accepted", "decode",
+     "if (n < 2 || n > 256 || kraft",
+     "if (n < 2 || kraft"),
+    ("trees: incomplete codes are accepted", "decode",
+     "kraft != 1u << LMC__MAX_LENGTH) return 0;",
+     "kraft > 1u << LMC__MAX_LENGTH) return 0;"),
+    ("trees: an escape that is not the longest is accepted", "decode",
+     "        if (escape_length && length > escape_length && counts[length]) return 0;\n",
+     ""),
+    ("trees: flat nodes of 7 levels", "decode",
+     "d >= 2 && d <= LMC__MAX_FLAT ? d : 0;",
+     "d >= 2 && d <= LMC__MAX_FLAT + 1 ? d : 0;"),
+    ("trees: the escape may be in a flat node", "decode",
+     "return b <= tree->escape && tree->length",
+     "return b <= tree->escape + 1 && tree->length"),
+    ("trees: an escape on the right is a leaf without a list", "encode",
+     "split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;",
+     "split->is_right_leaf = b - split->middle == 1;"),
+    ("frozen trees: masks of mostly ones are not flipped", "decode",
+     "tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);",
+     "tree->symbol[i] = (uint8_t)lmc__frozen_order[i], (void)flip;"),
+    ("workspace: the padding of one class only", "delta",
+     "10 * (n + LMC__MAX_CLASSES * LMC__PAD)",
+     "10 * (n + LMC__PAD)"),
+    ("workspace: masks of a path are not all counted", "decode",
+     "return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);",
+     "return LMC__MAX_NESTING * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);"),
+    ("workspace: aligned by the wrong amount", "alignment",
+     "    size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;\n    stack->top",
+     "    size_t skip = (uintptr_t)ws & 15;\n    stack->top"),
+
+    # == 8.4 - 8.7 encoding
+    ("plans: bytes that the sample lacks have no code", "encode",
+     "has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;",
+     "has_escape = n_kept < n_symbols || n_symbols == 1;"),
+    ("plans: a sample of one byte is taken for a constant plane", "encode",
+     "if (n_symbols == 1 && !sampled) {",
+     "if (n_symbols == 1) {"),
+    ("plans: what is escaped is not counted with the bits", "encode",
+     "    if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);\n",
+     ""),
+    ("Huffman: lengths over 15 are not cut", "encode",
+     "lengths[i] = (uint8_t)lmc__min(depth[parent[i]] + 1u, LMC__MAX_LENGTH);",
+     "lengths[i] = (uint8_t)(depth[parent[i]] + 1u);"),
+    ("nested masks: no look at the room", "encode",
+     "            if (coded + 1 > (size_t)(end - mode)) return 0;\n",
+     ""),
+    ("masks without a mode byte: no look at the room", "encode",
+     "    if (row > (size_t)(e->end - e->out)) return 0;\n    if (mask != e->out)",
+     "    if (mask != e->out)"),
+    ("nodes: no look at the room for escaped bytes", "encode",
+     "        if (n > room) return 0;\n",
+     ""),
+    ("nodes: no look at the room for flat ones", "encode",
+     "        if (flat * row > room) return 0;\n",
+     ""),
+    ("nodes: masks of 256 bits have no mode byte when written", "encode",
+     "    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) return lmc__put_mask(",
+     "    if (n > LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) return lmc__put_mask("),
+    ("nodes: the right child's spare is what the left one still needs", "encode",
+     "a, split.middle, left, right + n_right, n - n_right) &&",
+     "a, split.middle, left, right, n - n_right) &&"),
+    ("planes: a tree that did not fit is not taken back", "encode",
+     "/* see lmc__choose_joint: dst is too small */\n            e->out = start;\n",
+     "/* see lmc__choose_joint: dst is too small */\n"),
+    ("planes: a tree that did not fit leaves its ranks as the raw plane", "encode",
+     "            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, "
+     "make it again */\n",
+     ""),
+    ("joint planes: raw symbols where dst is too small", "encode",
+     "            if (joint->extra && p == width - 1) return 0; /* see lmc__choose_joint: dst is too small */\n",
+     ""),
+    ("joint planes: packed bytes are not cleared first", "encode",
+     "            memset(start, 0, joint->packed_size);\n",
+     ""),
+    ("joint planes: one symbol too many", "encode",
+     "if ((v >> shift) - first >= 256) return 0;",
+     "if ((v >> shift) - first > 256) return 0;"),
+    ("samples: the last run may end behind the block", "encode",
+     "free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;",
+     "free = n / LMC__SAMPLE_RUNS;"),
+    ("LMC_AUTO: a width that does not divide the size", "encode",
+     "        if (size % w) break;\n",
+     ""),
+    ("stored blocks: no look at dst_cap", "encode",
+     "        if (cap < size) return LMC_ERR_DST_TOO_SMALL;\n        coding.payload_size = size;",
+     "        coding.payload_size = size;"),
+    ("blocks: a dst smaller than a header", "encode",
+     "    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;\n    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;\n    memset(&coding",
+     "    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;\n    memset(&coding"),
+    ("blocks: the largest is refused", "encode",
+     "        size / width > LMC_MAX_BLOCK_ELEMENTS)\n",
+     "        size / width >= LMC_MAX_BLOCK_ELEMENTS)\n"),
+    ("blocks: parts of elements are accepted", "encode",
+     "size == 0 || size % width ||\n",
+     "size == 0 ||\n"),
+    ("workspace of exactly the size is refused", "encode",
+     "return needed != 0 && ws_size >= needed;",
+     "return needed != 0 && ws_size > needed;"),
+    ("lmc_bound_block overflows", "encode",
+     "return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;",
+     "return size + LMC_BLOCK_HEADER_SIZE;"),
+    ("deltas: a larger one is kept", "delta",
+     "&delta, payload, direct_size ? direct_size - 1 : cap, src,",
+     "&delta, payload, cap, src,"),
+    ("deltas: the direct coding is not made again", "delta",
+     "        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what "
+     "was overwritten */\n",
+     ""),
+    ("deltas: the header does not say how residuals were made", "delta",
+     "    coding->rotate = delta->subtract;\n",
+     ""),
+    ("deltas: extra bits of an attempt without prediction stay in the header", "delta",
+     "    coding->joint.extra = 0;\n    coding->crcs = crcs;",
+     "    coding->crcs = crcs;"),
+    ("sparse deltas: bits behind the end of a mask", "delta",
+     "const unsigned in_byte = (unsigned)lmc__min(8, n_of[c] - i);",
+     "const unsigned in_byte = 8;"),
+    ("deltas: no look at the room for thresholds and natural planes", "delta",
+     "    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;\n",
+     ""),
+    ("deltas: a list that did not fit as a tree is not made again", "delta",
+     "                (void)lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n, width); /* rare: the row was "
+     "overwritten */\n",
+     ""),
+    ("deltas: counts of magnitudes are not merged when classes are", "delta",
+     "        lmc__add_counts(&keys[best], &keys[best + 1], last);\n",
+     ""),
+    ("deltas: thresholds are the first classes'", "delta",
+     "            first[i] = first[i + 1];\n",
+     ""),
+
+    # == 8.8 quantised blocks
+    ("quantised BF16: exceptions are overwritten by what is restored", "quantise",
+     "    if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;\n",
+     ""),
+    ("quantised BF16: NaN are made quiet", "quantise",
+     "(uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16)",
+     "(uint16_t)lmc__to_bf16(v)"),
+    ("quantised blocks: more exceptions than there is room for", "quantise",
+     "            if (n_exceptions == max_exceptions) fits = 0;\n",
+     ""),
+    ("quantised blocks: one group too many where the last ends with the block", "quantise",
+     "n_groups = (size_t)((first + n - 1) / q->group_size - first_group) + 1;",
+     "n_groups = (size_t)((first + n) / q->group_size - first_group) + 1;"),
+    ("recovered quantisers: lossy where they are not exact", "quantise",
+     "if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))",
+     "if (q->is_recovered && payload_size == 0)"),
+    ("quantised blocks: stored, with the CRC of a base", "quantise",
+     "        crcs.base = 0;\n        lmc__put_block_header(",
+     "        lmc__put_block_header("),
+    ("quantised blocks: reserved bytes are not cleared", "quantise",
+     "    memset(dst, 0, LMC__QUANTISED_HEADER);\n",
+     ""),
+    ("quantised blocks: stored, without a look at the room", "quantise",
+     "        if (cap < size) return LMC_ERR_DST_TOO_SMALL;\n        payload_size = size;",
+     "        payload_size = size;"),
+
+    # == 8.9 decoding lists
+    ("masks: bits behind the end are accepted", "decode",
+     "    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("masks: a mode too many", "decode",
+     "LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS + 2, LMC_ERR_CORRUPT);"),
+    ("masks: no look at what is left of the input", "decode",
+     "        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);\n        *mask = d->in;",
+     "        *mask = d->in;"),
+    ("masks of 256 bits have no mode byte when read", "decode",
+     "    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {\n        LMC__CHECK(",
+     "    if (n > LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {\n        LMC__CHECK("),
+    ("masks: no limit to nesting", "decode",
+     "    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {\n        LMC__CHECK(",
+     "    if (n >= LMC__MASK_MODE_MIN) {\n        LMC__CHECK("),
+    ("nodes: a nested mask's room is freed before its node is done", "decode",
+     "        d->stack.top = spare; /* the list stays for as long as its node needs it */",
+     "        d->stack.top = list;"),
+    ("nodes: the room of nested masks is not freed", "decode",
+     "    d->k->merge(list, sides.mask, n, sides.left, sides.right);\n    d->stack.top = top;\n",
+     "    d->k->merge(list, sides.mask, n, sides.left, sides.right);\n    (void)top;\n"),
+    ("flat nodes: one plane's room is looked at, not all", "decode",
+     "LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);",
+     "LMC__CHECK((size_t)(d->end - d->in) >= row, LMC_ERR_CORRUPT);"),
+    ("flat nodes: the last plane's unused bits are not looked at", "decode",
+     "for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(",
+     "for (i = 0; i + 1 < flat; i++) LMC__CHECK(lmc__is_tail_clear("),
+    ("escaped bytes: no look at what is left of the input", "decode",
+     "        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);\n        memcpy(list, d->in, n);\n        d->in += n;\n"
+     "        return LMC_OK;\n    }\n    flat",
+     "        memcpy(list, d->in, n);\n        d->in += n;\n        return LMC_OK;\n    }\n    flat"),
+    ("tree headers: a symbol above 255", "decode",
+     "LMC__CHECK(first + count <= 256 && ",
+     "LMC__CHECK(first + count <= 257 && "),
+    ("tree headers: lengths that are not there", "decode",
+     " && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);\n    LMC__CHECK(n_fields % 2",
+     ", LMC_ERR_CORRUPT);\n    LMC__CHECK(n_fields % 2"),
+    ("tree headers: a last symbol without a code is accepted", "decode",
+     "LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);",
+     "LMC__CHECK(lengths[0], LMC_ERR_CORRUPT);"),
+    ("tree headers: the unused half of the last byte is not looked at", "decode",
+     "    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("tree headers: an escape of length 0 is accepted", "decode",
+     "        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);\n",
+     ""),
+
+    # == 8.10 decoding blocks
+    ("joint planes: an offset beyond the symbols", "decode",
+     "LMC__CHECK(joint.offset < 256u << extra, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(joint.offset <= 256u << extra, LMC_ERR_CORRUPT);"),
+    ("joint planes: unused fields are not looked at", "decode",
+     "            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);\n",
+     "            (void)i;\n"),
+    ("joint planes: no look at what is left of the input", "decode",
+     "            LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("planes: bytes behind the last are accepted", "decode",
+     "    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);\n    if (extra) {",
+     "    if (extra) {"),
+    ("planes: an unknown mode is taken for a tree", "decode",
+     "        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);\n        if (mode != LMC__PLANE_CONSTANT && root.mask)",
+     "        if (mode != LMC__PLANE_CONSTANT && root.mask)"),
+    ("lists: raw ones at the input's end are used in place", "decode",
+     "(size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */",
+     "(size_t)(d->end - d->in) >= n) {"),
+    ("lists: a constant behind the input's end", "decode",
+     "        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);\n        side->value = *d->in++;",
+     "        side->value = *d->in++;"),
+    ("classes: thresholds may be equal", "decode",
+     "LMC__CHECK(grouping.threshold[c] > (c ? grouping.threshold[c - 1] : 0), LMC_ERR_CORRUPT);",
+     "LMC__CHECK(grouping.threshold[c] >= (c ? grouping.threshold[c - 1] : 0), LMC_ERR_CORRUPT);"),
+    ("classes: thresholds that are not there", "decode",
+     "    LMC__CHECK((size_t)(d->end - d->in) >= grouping.n_classes - 1, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("classes: the base is not compared", "delta",
+     "        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);\n",
+     "        (void)base_crc;\n"),
+    ("classes: bytes behind the last list are accepted", "decode",
+     "    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);\n    if (base) *crc",
+     "    if (base) *crc"),
+    ("classes: natural planes that are not there", "decode",
+     "        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);\n        sides.side[0][p].list = d->in;",
+     "        sides.side[0][p].list = d->in;"),
+    ("classes: without a base a constant plane is left unset", "decode",
+     "                memset(list, side->value, n);\n",
+     ""),
+    ("quantised: codes above 127 count as valid", "decode",
+     "more |= most < 128 ? carry | v : carry & v;",
+     "more |= most < 128 ? carry : carry & v;"),
+    ("quantised: the last, odd codes are not looked at", "decode",
+     "    for (; i < n; i++) more |= p[i] > most;\n",
+     ""),
+    ("quantised: a position twice", "decode",
+     "LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);",
+     "LMC__CHECK(position < n && (i == 0 || position >= previous), LMC_ERR_CORRUPT);"),
+    ("quantised: a position behind the block", "decode",
+     "LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);",
+     "LMC__CHECK(i == 0 || position > previous, LMC_ERR_CORRUPT);"),
+    ("quantised: subnormal scales are accepted", "decode",
+     "LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest,",
+     "LMC__CHECK(lmc__scale_at(q, i) <= largest,"),
+    ("quantised: scales of linear grids up to those of logarithmic ones", "decode",
+     "largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;",
+     "largest = LMC__MAX_LOG_SCALE;"),
+    ("quantised: a first group longer than a group", "decode",
+     "q->first_group >= 1 && q->first_group <= q->group_size, LMC_ERR_CORRUPT);",
+     "q->first_group >= 1, LMC_ERR_CORRUPT);"),
+    ("quantised: any floor is accepted", "decode",
+     "LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0",
+     "LMC__CHECK(!q->grid.is_log && q->group_size == 0"),
+    ("quantised: signs on a linear grid are accepted", "decode",
+     "    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("quantised: the base is not compared", "quantise",
+     "    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);\n",
+     ""),
+    ("quantised: tables may have equal entries", "decode",
+     "LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(q->table[i] >= previous, LMC_ERR_CORRUPT);"),
+    ("quantised: exceptions of the first strip only", "quantise",
+     "place = lmc__load32(q.positions + 4 * exception)) < i + part; exception++)",
+     "place = lmc__load32(q.positions + 4 * exception)) < part; exception++)"),
+    ("block headers: a payload as long as the elements is not stored", "decode",
+     "    else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);",
+     "    else LMC__CHECK(lmc__load32(src + 8) <= size, LMC_ERR_CORRUPT);"),
+    ("block headers: as many natural planes as there are", "decode",
+     "grouping >> 4 < width && (grouping & 7) != 0",
+     "grouping >> 4 <= width && (grouping & 7) != 0"),
+    ("block headers: a base's CRC without a base", "decode",
+     "LMC__CHECK(src[2] || ((grouping & 7) == 0 && info->base_crc == 0), LMC_ERR_CORRUPT);",
+     "LMC__CHECK(src[2] || (grouping & 7) == 0, LMC_ERR_CORRUPT);"),
+    ("block headers: no elements", "decode",
+     "LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);"),
+    ("block headers: more elements than the limit", "decode",
+     "LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(info->n >= 1, LMC_ERR_CORRUPT);"),
+    ("block headers: joint planes of bytes", "decode",
+     "    if (src[1] & 0x18) LMC__CHECK(width > 1 && src[2] == 0",
+     "    if (src[1] & 0x18) LMC__CHECK(src[2] == 0"),
+    ("block headers: quantised bytes", "decode",
+     "LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0, LMC_ERR_CORRUPT);",
+     "LMC__CHECK((src[1] & 0x1C) == 0 && grouping == 0, LMC_ERR_CORRUPT);"),
+    ("block headers: the checksum is not compared", "decode",
+     "LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20), LMC_ERR_CHECKSUM);",
+     "(void)k, (void)place;"),
+    ("blocks: the decoded bytes' CRC is not compared", "decode",
+     "    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);\n",
+     "    (void)crc;\n"),
+    ("blocks: bytes behind a block are accepted", "decode",
+     "    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);\n    if (info.size > dst_cap)",
+     "    if (info.size > dst_cap)"),
+    ("blocks: a prediction of another size", "delta",
+     "        LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);\n",
+     "        (void)prediction_size;\n"),
+    ("blocks: no look at dst_cap when decoding", "decode",
+     "    if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;\n",
+     "    (void)dst_cap;\n"),
+
+    # == 8.11 - 8.12 waves and tensors
+    ("waves: a wrong prediction of the snapshot's own is a wrong base", "delta",
+     "    if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;\n",
+     ""),
+    ("waves: all workers share one workspace when encoding", "tensor",
+     "    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;\n    const uint8_t *content",
+     "    uint8_t *ws = wave->workspaces + 0 * worker;\n    const uint8_t *content"),
+    ("waves: the last block's error is not seen", "tensor",
+     "for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);",
+     "for (i = 0; i + 1 < n; i++) LMC__TRY(wave->jobs[i].status);"),
+    ("waves: parts of blocks are taken from their beginning", "tensor",
+     "memcpy(job->dst, dst + job->skip, job->keep);",
+     "memcpy(job->dst, dst, job->keep);"),
+    ("tensors: the bound lacks a last, shorter block's header", "tensor",
+     "headers = (size / block_size + (size % block_size ? 1 : 0)) * LMC_BLOCK_HEADER_SIZE;",
+     "headers = size / block_size * LMC_BLOCK_HEADER_SIZE;"),
+    ("tensors: two waves share their jobs", "tensor",
+     "wave->jobs = wave->jobs == first ? first + max_jobs : first;",
+     "wave->jobs = first;"),
+    ("tensors: blocks in places of their own whatever dst's size", "tensor",
+     "in_own_place = !is_serial && dst_cap >= lmc_bound_tensor(size, options);",
+     "in_own_place = !is_serial;"),
+    ("tensors: jobs are not told that they are not done", "tensor",
+     "            job->own = job->is_done = 0;\n            used +=",
+     "            job->own = 0;\n            used +="),
+    ("tensors: offset + size overflows", "tensor",
+     "offset > total_size || size > total_size - offset) return LMC_ERR_ARGUMENT;\n    if (ws_size < lmc_tensor",
+     "offset + size > total_size) return LMC_ERR_ARGUMENT;\n    if (ws_size < lmc_tensor"),
+    ("tensors: blocks of unlike sizes", "tensor",
+     "            LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("tensors: bytes behind the last block are accepted", "tensor",
+     "    if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("tensors: a missing base is called a small workspace", "delta",
+     "                LMC__CHECK(options->prediction || !job->info.has_prediction, LMC_ERR_BASE_MISSING); /* before the workspace: "
+     "with one it is larger */\n",
+     ""),
+    ("tensors: a block's room is not looked at when only a part is wanted", "tensor",
+     "                    (job->keep != job->info.size && job->info.size > temp_size))",
+     "                    0)"),
+    ("tensors: block numbers start anew in each wave", "tensor",
+     "job->position.block = (uint32_t)(block + n);",
+     "job->position.block = (uint32_t)n;"),
+    ("tensors: a prediction of another size", "delta",
+     "    if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;\n",
+     ""),
+    ("tensors: workspaces for one worker", "tensor",
+     "needed = 16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;",
+     "needed = 16 + jobs_size + (uint64_t)wave->workspace_size;"),
+
+    # == 8.13 fitting
+    ("k-means: cells' costs overflow", "quantise",
+     "sum[i] + (uint64_t)count * i;\n        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;",
+     "sum[i] + (uint64_t)count * i;\n        c->square[i + 1] = c->square[i] + (uint32_t)(count * i * i);"),
+    ("k-means: a candidate that is best at once is dropped", "quantise",
+     "if (LMC__VALUE(i, middle) <= LMC__VALUE(j, middle)) high = middle;",
+     "if (LMC__VALUE(i, middle) < LMC__VALUE(j, middle)) high = middle - 1;"),
+    ("square root: a product of 32 bits", "quantise",
+     "if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;",
+     "if ((root | bit) * (root | bit) <= v) root |= bit;"),
+    ("fitting: a group of zeros divides by zero", "quantise",
+     "mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80,",
+     "mean = (uint32_t)(sum / count) >> 2,"),
+    ("fitting: a group that goes on in the next chunk starts anew", "quantise",
+     "            if (at + i + part == end) {\n                const uint32_t mean",
+     "            if (at + i + part == end || i + part == n) {\n                const uint32_t mean"),
+    ("fitting: ten times as many exceptions are allowed", "quantise",
+     "*is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;",
+     "*is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 10 > seen;"),
+    ("fitting: BF16 on grids finer than they are", "quantise",
+     "        if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */\n",
+     ""),
+    ("fitting: sums of squares lose their carry", "quantise",
+     "    sum->high += sum->low < square;\n",
+     ""),
+    ("fitting: a bias beyond the format's limit", "quantise",
+     "q->grid.bias = bias < -most ? -most : bias > most ? most : bias;",
+     "q->grid.bias = bias, (void)most;"),
+    ("fitting: a test block's workspace leaks", "quantise",
+     "    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);\n    if (status == LMC_OK) *bits",
+     "    if (status == LMC_OK) *bits"),
+    ("fitting: a quantiser leaks after an error", "quantise",
+     "    if (status != LMC_OK) lmc_free_quantizer(q);\n    else *quantizer = q;\n    return status;\n}\n\nLMC_API void lmc_free_quantizer",
+     "    if (status == LMC_OK) *quantizer = q;\n    return status;\n}\n\nLMC_API void lmc_free_quantizer"),
+    ("fitting: an error of the second moment's reader is lost", "quantise",
+     "    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size));\n",
+     "    (void)f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size);\n"),
+    ("lmc_quantize: groups are counted from the beginning of the call", "quantise",
+     "s ? s + i : NULL, (offset + i) / q->width, part / q->width);",
+     "s ? s + i : NULL, i / q->width, part / q->width);"),
+    ("lmc_quantize: a range behind the tensor", "quantise",
+     "|| offset > q->n * q->width || size > q->n * q->width - offset) return LMC_ERR_ARGUMENT;",
+     ") return LMC_ERR_ARGUMENT;"),
+    ("quantisers: the loss of what stays exact is not cleared", "quantise",
+     "    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);\n",
+     ""),
+
+    # == 9.1 - 9.3
+    ("identities: leaves are aligned to the file, not to the tensor", "snapshot",
+     "d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);",
+     "d->planned + LMC__LEAF_SIZE - d->planned % LMC__LEAF_SIZE);"),
+    ("identities: the innermost dimension is left out", "snapshot",
+     "    for (i = 0; i < rank; i++) {\n        lmc__store64(field, t ?",
+     "    for (i = 0; i + 1 < rank; i++) {\n        lmc__store64(field, t ?"),
+    ("identities: empty tensors are forgotten between others", "snapshot",
+     "    lmc__finish_identities(d);\n    d->leaf_crc",
+     "    if (d->tensor_done) lmc__finish_identities(d);\n    d->leaf_crc"),
+    ("identities: a last leaf that is not full is left out", "snapshot",
+     "    if (d->leaf_size) {\n        lmc__store32(field, d->leaf_crc);",
+     "    if (d->leaf_size == LMC__LEAF_SIZE) {\n        lmc__store32(field, d->leaf_crc);"),
+    ("SHA-256: a message that ends 8 bytes before a block's end", "snapshot",
+     "1 + (size_t)((119 - (sha->size & 63)) & 63));",
+     "2 + (size_t)((118 - (sha->size & 63)) & 63));"),
+    ("memory: a block leaks when growing it fails", "snapshot",
+     "    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);\n    if (!data) return LMC_ERR_MEMORY;",
+     "    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);\n    b->data = (uint8_t *)data;\n    if (!data) return LMC_ERR_MEMORY;"),
+    ("memory: a buffer is not freed", "snapshot",
+     "    lmc__free_buffer(&c->workspaces);\n",
+     ""),
+    ("memory: the capacity that is told is wrong", "snapshot",
+     "    b->cap = (size_t)cap;\n    return LMC_OK;",
+     "    b->cap = (size_t)needed;\n    return LMC_OK;"),
+    ("memory: sizes that a size_t cannot hold", "m32",
+     "    if (more > SIZE_MAX / 2 - b->size) return LMC_ERR_SIZE;\n",
+     ""),
+    ("coder: failing writes are not noticed", "snapshot",
+     "    if (c->write_failed) return LMC_ERR_WRITE;\n    LMC__TRY(lmc__wave_status",
+     "    LMC__TRY(lmc__wave_status"),
+    ("coder: errors of blocks are not noticed", "snapshot",
+     "    LMC__TRY(lmc__wave_status(&c->wave, n));\n    return c->read_failed",
+     "    return c->read_failed"),
+    ("coder: a stream that says it gave more than asked for", "snapshot",
+     "c->read_to + c->read_got, end - c->read_got, &n) != 0 || n > end - c->read_got;",
+     "c->read_to + c->read_got, end - c->read_got, &n) != 0;"),
+    ("coder: jobs move when their array grows", "snapshot",
+     "    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;\n    *job = ",
+     "    *job = "),
+    ("coder: workspaces for one worker", "snapshot",
+     "LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));",
+     "LMC__TRY(lmc__reserve(&c->workspaces, c->wave.workspace_size));"),
+    ("coder: what is drained at the end is not looked at", "snapshot",
+     "    c->parts.size = 0;\n    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;",
+     "    c->parts.size = 0;\n    return LMC_OK;"),
+    ("names: one that begins another is taken for the same", "snapshot",
+     "return order ? order : a->size < b->size ? -1 : a->size > b->size;",
+     "return order;"),
+    ("names: sorting looks at one behind the end", "snapshot",
+     "if (child + 1 < end && lmc__compare_items(",
+     "if (child + 1 <= end && lmc__compare_items("),
+    ("paths: the table loses half of them when it grows", "snapshot",
+     "for (i = 0; status == LMC_OK && i < old.size / 8; i++) {",
+     "for (i = 0; status == LMC_OK && i < old.size / 16; i++) {"),
+    ("paths: the table leaks when it grows", "snapshot",
+     "        lmc__free_buffer(&old);\n        LMC__TRY(status);",
+     "        LMC__TRY(status);"),
+
+    # == 9.4 sections
+    ("sections: a head's CRC is not compared", "snapshot",
+     "    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);\n    memcpy(section->kind",
+     "    (void)k;\n    memcpy(section->kind"),
+    ("sections: any size is accepted", "snapshot",
+     "    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("paths: .. is accepted", "snapshot",
+     " || (n == 2 && p[start] == '.' && p[start + 1] == '.')) return 0;",
+     ") return 0;"),
+    ("paths: .. at the end is accepted", "snapshot",
+     "    for (i = 0; i <= size; i++) {\n        if (i == size || p[i] == '/') {",
+     "    for (i = 0; i < size; i++) {\n        if (p[i] == '/') {"),
+    ("paths: backslashes are accepted", "snapshot",
+     "} else if (p[i] == 0 || p[i] == '\\\\') {",
+     "} else if (p[i] == 0) {"),
+    ("shapes: products overflow", "snapshot",
+     "        if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;\n",
+     ""),
+    ("shapes: a zero behind other dimensions", "snapshot",
+     "    for (i = 0; i < rank; i++)\n        if (shape[i] == 0) return 0;\n",
+     ""),
+    ("shapes: parts of bytes are accepted", "snapshot",
+     "    if (n % 8 * bits % 8) return UINT64_MAX;\n",
+     ""),
+    ("FILE: tensors that overlap", "snapshot",
+     "LMC__CHECK(t->offset >= position && t->offset <= file->size",
+     "LMC__CHECK(t->offset <= file->size"),
+    ("FILE: offset + size overflows", "snapshot",
+     "t->offset <= file->size && t->size <= file->size - t->offset, LMC_ERR_CORRUPT);",
+     "t->offset + t->size <= file->size, LMC_ERR_CORRUPT);"),
+    ("FILE: names with a NUL", "snapshot",
+     "        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("FILE: two tensors of one name", "snapshot",
+     "    LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("FILE: tensors in a file of unknown size", "snapshot",
+     "LMC__CHECK(n_tensors == 0 || (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY), LMC_ERR_CORRUPT);",
+     "LMC__CHECK(n_tensors == 0 || file->kind != LMC_FILE_DIRECTORY, LMC_ERR_CORRUPT);"),
+    ("FILE: any number of nanoseconds", "snapshot",
+     "LMC__CHECK(file->mtime_ns <= 999999999u && (file->has_mtime",
+     "LMC__CHECK((file->has_mtime"),
+    ("FILE: a directory with bytes", "snapshot",
+     "    LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("FILE: an entry that goes on behind the body", "snapshot",
+     "        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("FILE: bytes behind the last entry", "snapshot",
+     "    LMC__CHECK(p == end, LMC_ERR_CORRUPT);\n\n    memory->size = 0;",
+     "    memory->size = 0;"),
+    ("FILE: room for strings without one of their NULs", "snapshot",
+     "        n_chars += name_size + p[20] + 2u;",
+     "        n_chars += name_size + p[20] + 1u;"),
+    ("FILE: no room for the items that are sorted", "snapshot",
+     "n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item))",
+     "n_tensors * (uint64_t)sizeof(lmc_tensor)"),
+    ("FILE: what a tensor has lost is not cleared in the next one's entry", "snapshot",
+     "        memset(entry, 0, sizeof entry);\n        lmc__store64(entry, t->offset);",
+     "        lmc__store64(entry, t->offset);"),
+    ("FILE: an error of 1 overflows", "quantise",
+     "loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX",
+     "(uint32_t)(uint64_t)(loss.error * 4294967296.0)"),
+    ("RUN: segments of another file", "snapshot",
+     "LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);"),
+    ("RUN: segments with gaps", "snapshot",
+     "LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) >= *position, LMC_ERR_CORRUPT);"),
+    ("RUN: empty segments", "snapshot",
+     "segment_size >= 1 && segment_size <= limit",
+     "segment_size <= limit"),
+    ("RUN: shorter segments than the run", "snapshot",
+     "    LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("RUN: more segments than the body has", "snapshot",
+     " && size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments, LMC_ERR_CORRUPT);",
+     ", LMC_ERR_CORRUPT);"),
+    ("RUN: conversions of what is not its own", "snapshot",
+     "    LMC__CHECK(body[10] == 0 || body[9] == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);\n",
+     ""),
+    ("RUN: predictions in a run without", "snapshot",
+     "LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0 : body[9] != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(lmc__load32(p + 4) != 0 || lmc__load64(p + 24) == 0, LMC_ERR_CORRUPT);"),
+    ("RUN: blocks of any size", "snapshot",
+     "LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK, LMC_ERR_CORRUPT);"),
+
+    # == 9.5 predictions
+    ("bases: a tensor of another dtype predicts", "delta",
+     "(dtype && strcmp(item->tensor->dtype, dtype) != 0) || ",
+     ""),
+    ("bases: a tensor of another size predicts", "delta",
+     " || lmc__item_size(o, item) != size) continue;",
+     ") continue;\n        (void)size;"),
+    ("bases: of several the first predicts, not the one in the same file", "delta",
+     "        if (is_of_path) return (uint32_t)low + 1;\n",
+     "        (void)is_of_path;\n"),
+    ("twins: what is not written yet can be read back", "delta",
+     "ranges[low].start <= offset && size <= ranges[low].end - offset;",
+     "ranges[low].start <= offset;"),
+    ("twins: twins of twins are accepted", "delta",
+     "    if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;\n    if (o->ranges.size)",
+     "    if (o->ranges.size)"),
+    ("twins: runs that touch are not joined", "delta",
+     "        if (last->file_number == run->file_number && last->end == run->start) {",
+     "        if (last->file_number == run->file_number && last->end == run->start + 1) {"),
+    ("RUN: a base's item that there is not", "delta",
+     "            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("RUN: predictions beyond a base's tensor", "delta",
+     "            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);\n",
+     "            (void)item_size;\n"),
+    ("F16: ties are rounded up", "delta",
+     "(magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13",
+     "(magnitude - 0x38000000 + 0x1000) >> 13"),
+    ("F16: subnormal ties are rounded up", "delta",
+     "(mantissa + half - 1 + (mantissa >> shift & 1)) >> shift",
+     "(mantissa + half) >> shift"),
+    ("BF16: a NaN with low bits only becomes an infinity", "delta",
+     "if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;",
+     "if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16;"),
+    ("predictions: neighbours in the base are looked for at half the distance", "delta",
+     "from.start + lmc__scale(run) * part); low++)",
+     "from.start + part); low++)"),
+    ("predictions: segments without one are not cleared", "delta",
+     "            memset(dst, 0, part);\n",
+     ""),
+    ("predictions: the offset within a segment is forgotten", "delta",
+     "            from.start += lmc__scale(run) * at;\n",
+     ""),
+
+    # == 9.6 writer
+    ("writer: twins that are updates are read back", "quantise",
+     "if (ranges[i].quantizer->is_predicted || (r->start - offset) % width",
+     "if ((r->start - offset) % width"),
+    ("writer: twins are read back before they were quantised", "quantise",
+     "        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset), from - r->start, (size_t)(to - "
+     "from), NULL));\n",
+     "        (void)from, (void)to;\n"),
+    ("writer: the deepest chain overflows", "delta",
+     "        if (options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;\n",
+     ""),
+    ("writer: a quantiser of another tensor", "quantise",
+     " || t->size != q->n * q->width) return LMC_ERR_ARGUMENT;\n    if (q->info",
+     ") return LMC_ERR_ARGUMENT;\n    if (q->info"),
+    ("writer: a quantiser of another generation", "quantise",
+     "    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1)) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("writer: an empty path beside others", "snapshot",
+     "    if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("writer: a path twice", "snapshot",
+     "    status = lmc__add_path(&w->paths, w->n_files, w->file.path);\n"
+     "    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;\n",
+     ""),
+    ("writer: an error does not stay", "snapshot",
+     "    if (w->status == LMC_OK) w->status = (call); \\",
+     "    w->status = (call); \\"),
+    ("writer: more bytes than the file has", "snapshot",
+     "    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */\n",
+     ""),
+    ("writer: fewer bytes than the file has", "snapshot",
+     "    if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("writer: a stream is read beyond the file's end", "snapshot",
+     "c->ended ? 0 : (size_t)lmc__min64(span, left), (size_t)wave_size);",
+     "c->ended ? 0 : (size_t)span, (size_t)wave_size);"),
+    ("writer: a stream's error is its end", "snapshot",
+     "        if (c->read_failed) return LMC_ERR_READ;\n        left -= c->read_got;",
+     "        left -= c->read_got;"),
+    ("writer: the rest of a span is lost", "snapshot",
+     "        if (rest) memcpy(next->data + room - rest, data + size - rest, rest);\n",
+     ""),
+    ("writer: what does not fill an element is in its run", "snapshot",
+     "    size -= size % lmc_dtype_width(dtype);\n    if (dtype == LMC_AUTO",
+     "    if (dtype == LMC_AUTO"),
+    ("writer: metadata of one key twice", "snapshot",
+     "    if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("writer: metadata is not sorted", "snapshot",
+     "    lmc__sort_items(items, w->n_metadata);\n",
+     ""),
+    ("writer: empty keys", "snapshot",
+     "    if (key_size < 1 || key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;\n    if (size",
+     "    if (key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;\n    if (size"),
+    ("writer: can be finished twice", "snapshot",
+     "    if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;\n    LMC__TRY(lmc__collect",
+     "    if (w->in_file || w->n_files == 0) return LMC_ERR_ARGUMENT;\n    LMC__TRY(lmc__collect"),
+    ("writer: a run goes on over a gap", "snapshot",
+     "++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end && f->tensors[i].size < own &&",
+     "++n < LMC__MAX_SEGMENTS && f->tensors[i].size < own &&"),
+    ("writer: tensors of unlike dtypes share a run", "snapshot",
+     "lmc_find_dtype(f->tensors[i].dtype) == *dtype && !f->tensors[i].quantizer && ",
+     "!f->tensors[i].quantizer && "),
+    ("writer: a twin in its own run", "delta",
+     " && !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start); i++) {",
+     " && !f->tensors[i].quantizer; i++) {"),
+    ("writer: a cut tensor's prediction begins at half the place", "delta",
+     "found.offset + (found.conversion ? 2 : 1) * (at - start));",
+     "found.offset + (at - start));"),
+    ("writer: a wave is coded over the one that is being written", "snapshot",
+     "    c->out_number ^= 1;\n    c->out[c->out_number].size = 0;\n    return LMC_OK;\n}\n\n/* Plan a block of the run. */",
+     "    c->out[c->out_number].size = 0;\n    return LMC_OK;\n}\n\n/* Plan a block of the run. */"),
+    ("writer: no room for a run's head in the wave", "snapshot",
+     "    if (c->n_jobs && slot > out->cap - out->size) {",
+     "    if (c->n_jobs && slot - head > out->cap - out->size) {"),
+    ("writer: no room for predictions", "delta",
+     "if (w->origin.base || w->origin.read_back) LMC__TRY(lmc__reserve(&c->base, out->cap));",
+     "if (w->origin.base) LMC__TRY(lmc__reserve(&c->base, out->cap));"),
+    ("writer: what is pending counts as written", "snapshot",
+     "    return w->offset - pending;",
+     "    return w->offset + 0 * pending;"),
+    ("writer: the index's copy of a block's size is its decoded size", "snapshot",
+     "LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));",
+     "LMC__TRY(lmc__append32(&w->index, (uint32_t)job->src_size));"),
+    ("writer: files of unknown size lose what is pending", "snapshot",
+     "        LMC__TRY(lmc__flush_carry(w));\n        w->file.size = w->position;",
+     "        w->file.size = w->position;"),
+
+    # == 9.7 - 9.8 reading, restore
+    ("header: reserved bytes are not looked at", "snapshot",
+     "for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);",
+     "for (i = 68; i < 72; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);"),
+    ("header: a base without a depth", "snapshot",
+     "    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("header: any minor version is read", "snapshot",
+     "LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);",
+     "LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);"),
+    ("header: the version is looked at behind the checksum", "snapshot",
+     "    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);\n"
+     "    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);\n",
+     "    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);\n"
+     "    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);\n"),
+    ("header: unknown features are ignored", "snapshot",
+     "    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);\n",
+     ""),
+    ("base: its identity is not compared", "delta",
+     "    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);\n",
+     ""),
+    ("trailer: the file's size is not compared", "snapshot",
+     " && lmc__load64(trailer + 16) == total, LMC_ERR_CORRUPT);",
+     ", LMC_ERR_CORRUPT);\n    (void)total;"),
+    ("trailer: its checksum is not compared", "snapshot",
+     "    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);\n",
+     "    (void)k;\n"),
+    ("metadata: a key twice", "snapshot",
+     "last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);",
+     "last.name == NULL || lmc__compare_names(&last, &next) <= 0, LMC_ERR_CORRUPT);"),
+    ("metadata: an entry that is not there", "snapshot",
+     "        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);\n        key_size",
+     "        key_size"),
+    ("metadata: sizes that overflow 32 bits", "snapshot",
+     "LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);",
+     "LMC__CHECK((uint64_t)(end - p) >= key_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);"),
+    ("metadata: bytes behind the last entry", "snapshot",
+     "        p += (size_t)key_size + value_size;\n    }\n    LMC__CHECK(p == end, LMC_ERR_CORRUPT);",
+     "        p += (size_t)key_size + value_size;\n    }"),
+    ("restore: a body's checksum is not compared", "snapshot",
+     "    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc, LMC_ERR_CHECKSUM);\n",
+     ""),
+    ("restore: no limit to bodies", "snapshot",
+     "    if (section->size > r->max_index) return LMC_ERR_LIMIT;\n",
+     ""),
+    ("restore: no limit to what is kept for the index", "snapshot",
+     "    if (r->index.size + (uint64_t)size > r->max_index) return LMC_ERR_LIMIT;\n",
+     ""),
+    ("restore: files in any order", "snapshot",
+     "    LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: no limit to a file's size before it is made", "snapshot",
+     "        if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;\n",
+     "        (void)total;\n"),
+    ("restore: a file that ends early", "snapshot",
+     "    LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: an error of end_file is lost", "snapshot",
+     "    if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;",
+     "    if (o->end_file) (void)o->end_file(o->user, &r->file, r->n_files - 1);"),
+    ("restore: end_file before the last bytes are written", "snapshot",
+     "    LMC__TRY(lmc__drain(&r->coder));\n    info = ",
+     "    info = "),
+    ("restore: a block of another size", "snapshot",
+     "    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);\n    if (is_done",
+     "    if (is_done"),
+    ("restore: a prediction in a run without", "delta",
+     "    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: n_done within a block", "in_place",
+     "    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("restore: blocks that are done and others in one wave", "in_place",
+     "(size > out->cap - out->size || r->is_done != is_done)) LMC__TRY(",
+     "size > out->cap - out->size) LMC__TRY("),
+    ("restore: blocks that are done are written again", "in_place",
+     "    if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));",
+     "    LMC__TRY(lmc__add_part(c, out->data, out->size));"),
+    ("restore: blocks that are done are not compared", "in_place",
+     "job->status = wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;",
+     "job->status = LMC_OK;"),
+    ("restore: a snapshot for pipes refers to itself", "delta",
+     "    LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: a snapshot without a base refers to one", "delta",
+     "    LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: what is read back was not written yet", "delta",
+     "        LMC__TRY(lmc__decode_wave(r));\n        LMC__TRY(lmc__drain(&r->coder));\n    }\n    r->n_runs++;",
+     "    }\n    r->n_runs++;"),
+    ("restore: a block larger than the room before the next buffer", "snapshot",
+     "    if (left > r->next_room) { /* which was for smaller blocks */",
+     "    if (0) {"),
+    ("restore: a buffer is read to while blocks in it are to be coded", "snapshot",
+     "    r->is_other_used = c->n_jobs != 0;\n",
+     "    r->is_other_used = 0;\n"),
+    ("restore: the index is not compared", "snapshot",
+     "    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: the identity is not compared", "snapshot",
+     "    LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("restore: an index shorter than what it must say", "snapshot",
+     "LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE && r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);"),
+    ("restore: bytes behind the trailer", "snapshot",
+     "    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */\n",
+     ""),
+    ("restore: n_done beyond the end", "in_place",
+     "    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("restore: n_done, but not in place", "in_place",
+     "    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;\n",
+     ""),
+    ("restore: a buffer leaks", "snapshot",
+     "    lmc__free_buffer(&r->items);\n    lmc__free_buffer(&r->paths);\n    lmc__free_buffer(&r->file_memory);\n"
+     "    lmc__free_origin(&r->origin);\n    (void)LMC_REALLOC(options->alloc_user, r",
+     "    lmc__free_buffer(&r->items);\n    lmc__free_buffer(&r->file_memory);\n    lmc__free_origin(&r->origin);\n"
+     "    (void)LMC_REALLOC(options->alloc_user, r"),
+    ("restore: a truncated section is waited for", "snapshot",
+     "        LMC__TRY(lmc__fetch_all(r, 1));\n        n = ",
+     "        LMC__TRY(lmc__fetch(r, 1));\n        n = "),
+
+    # == 9.9 reader
+    ("reader: where sections begin is not compared", "snapshot",
+     "    LMC__CHECK(lmc__load64(*p) == *offset, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: an entry that goes on behind the index", "snapshot",
+     "    LMC__CHECK(section.size <= (uint64_t)(end - body), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: a file that ends early", "snapshot",
+     "        LMC__CHECK(f == NULL || *position == f->file.size, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: sizes of blocks behind the index", "snapshot",
+     "        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: blocks larger than any", "snapshot",
+     "block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i), LMC_ERR_CORRUPT);",
+     "block_size > LMC_BLOCK_HEADER_SIZE, LMC_ERR_CORRUPT);"),
+    ("reader: a path twice", "snapshot",
+     "        LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));\n",
+     ""),
+    ("reader: a refused file's memory leaks", "snapshot",
+     "        r->n_files++;\n        LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));\n"
+     "        LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1,",
+     "        LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));\n        LMC__TRY(lmc__add_path(&r->paths, r->n_files++,"),
+    ("reader: identities behind the index", "snapshot",
+     "        LMC__CHECK((uint64_t)(end - *p) >= 16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file), LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: the size of a file is the index's, whatever FILE says", "snapshot",
+     "lmc__load64(*p) <= LMC__MAX_FILE_SIZE && (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)), LMC_ERR_CORRUPT);",
+     "lmc__load64(*p) <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);"),
+    ("reader: no limit to the files together", "snapshot",
+     "        if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;\n        if (run.run",
+     "        if (run.run"),
+    ("reader: no limit to the index", "snapshot",
+     "    if (index_size > limit) return LMC_ERR_LIMIT;\n",
+     "    (void)limit;\n"),
+    ("reader: a file shorter than header and trailer", "snapshot",
+     "    LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);\n",
+     ""),
+    ("reader: the index's checksum is not compared", "snapshot",
+     "    LMC__CHECK(k->crc32c(0, p, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);\n    LMC__CHECK(lmc__load32(p + 44)",
+     "    LMC__CHECK(lmc__load32(p + 44)"),
+    ("reader: where the index begins is not compared with where the blocks end", "snapshot",
+     "LMC__CHECK(offset == index_at && r->n_files > 0",
+     "LMC__CHECK(r->n_files > 0"),
+    ("reader: the identity is not compared", "snapshot",
+     "    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("in place: predictions from another place of the tensor", "in_place",
+     "    if (t->offset > at || at - t->offset != from) return 0;\n",
+     ""),
+    ("in place: another tensor of that size", "in_place",
+     "return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(",
+     "return !item || (item->tensor && memcmp("),
+    ("in place: a base with more files", "in_place",
+     "can = base->n_files == r->n_files && lmc__sort_base_files(",
+     "can = lmc__sort_base_files("),
+    ("in place: files of other sizes", "in_place",
+     "found->kind == file->kind && found->size == file->size ? found : NULL;",
+     "found->kind == file->kind ? found : NULL;"),
+    ("in place: the items leak", "in_place",
+     "    lmc__free_buffer(&items);\n    return can;",
+     "    return can;"),
+    ("reader: of two tensors of one name one is found", "snapshot",
+     "            if (found) return LMC_ERR_ARGUMENT;\n            found",
+     "            found"),
+    ("reader: one block that is both the first and the last", "delta",
+     "has_tail = stop > end && !(has_head && n == 1);",
+     "has_tail = stop > end;"),
+    ("reader: the prediction of a last block is the first's", "delta",
+     "at < offset ? base->data : base->data + head;",
+     "base->data;"),
+    ("reader: the index's size of a block is not compared", "snapshot",
+     "LMC__CHECK(info->encoded_size == lmc__load32(entry) && lmc__load32(src",
+     "LMC__CHECK(lmc__load32(src"),
+    ("reader: a block of another file is taken", "snapshot",
+     " && lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4), LMC_ERR_CORRUPT);",
+     ", LMC_ERR_CORRUPT);"),
+    ("reader: a prediction in a run without", "delta",
+     "            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);\n",
+     ""),
+    ("reader: a wave's errors are not looked at", "snapshot",
+     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n        LMC__TRY(lmc__wave_status(&c->wave, n));\n    }\n"
+     "    return LMC_OK;\n}\n\n/* Of a block",
+     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n    }\n    return LMC_OK;\n}\n\n/* Of a block"),
+    ("chains: a window that could not be read stays", "delta",
+     "            r->window.size = 0; /* nothing, if reading fails */\n",
+     ""),
+    ("chains: a window of another file", "delta",
+     "if (file_number == r->window_file && offset >= r->window_start",
+     "if (offset >= r->window_start"),
+    ("reader: offset + size overflows", "snapshot",
+     "    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;\n    if (size == 0)",
+     "    if (offset + size > f->file.size) return LMC_ERR_ARGUMENT;\n    if (size == 0)"),
+    ("reader: a tensor is read beyond its end", "snapshot",
+     "    if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;",
+     "    if (!tensor || offset > tensor->size) return LMC_ERR_ARGUMENT;"),
+    ("recovered quantisers: groups that are cut elsewhere", "quantise",
+     "    if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;\n",
+     ""),
+    ("recovered quantisers: blocks of unlike tables", "quantise",
+     "q->grid.floor != head.grid.floor ||\n               memcmp(q->table, head.table, sizeof q->table) != 0)",
+     "q->grid.floor != head.grid.floor)"),
+    ("recovered quantisers: buffers leak after an error", "quantise",
+     "    lmc__free_buffer(&in);\n    lmc__free_buffer(&ws);\n    LMC__TRY(status);",
+     "    LMC__TRY(status);\n    lmc__free_buffer(&in);\n    lmc__free_buffer(&ws);"),
+    ("recovered quantisers: scales of a longer tensor than it is", "quantise",
+     "scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], (size_t)more * sizeof q->scales[0]);",
+     "scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], (size_t)more);"),
+    ("listings: what lies behind is counted", "snapshot",
+     "        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;\n",
+     "        (void)behind, (void)last_size;\n"),
+    ("lender: its buffers are not used", "delta",
+     "r->coder = options->lender ? options->lender->coder : &r->own_coder;",
+     "r->coder = &r->own_coder;"),
+
+    # == 9.10 - 9.11
+    ("identify: a stream that ends early", "delta",
+     "        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;\n",
+     ""),
+    ("identify: the coder leaks", "delta",
+     "    lmc__free_coder(coder);\n    (void)LMC_REALLOC(alloc_user, coder",
+     "    (void)LMC_REALLOC(alloc_user, coder"),
+    ("memory source: offset + size overflows", "snapshot",
+     "    if (offset > m->size || size > m->size - offset) return 1;",
+     "    if (offset > m->size) return 1;"),
+    ("memory stream: the end is an error", "snapshot",
+     "    if (m->position > m->size) return 1;",
+     "    if (m->position >= m->size) return 1;"),
+]
+
+
+def suites_of(group):
+    return FIRST[group] + [suite for suite in LAST if suite not in FIRST[group]] if group not in ("endian", "m32", "alignment") else FIRST[group]
+
+
+# -- all bugs at once: each function with bugs becomes one that calls, by a number, the true one or a copy with the bug --
+
+CHOOSE = """
+#include <stdlib.h>
+static int lmc__bug;
+__attribute__((constructor)) static void lmc__choose_bug(void)
+{
+    const char *number = getenv("LMC_BUG");
+    lmc__bug = number ? atoi(number) : 0;
+}
+"""
+
+
+def functions(text):
+    """(start, end, what stands before the name, name, parameters) of each function."""
+    start = 0
+    head = re.compile(r"^(?![#/} \n]|typedef|struct|enum)([^;{}=#\n()]*?[ *])(\w+)\(((?:[^;{}=\n]|\n )*?)\)\s*\{", re.M)
+    while True:
+        match = head.search(text, start)
+        if not match:
+            return
+        line_end = text.index("\n", match.end())
+        if text[match.end():line_end].rstrip().endswith("}"):
+            end = line_end + 1
+        else:
+            end = text.index("\n}\n", match.end()) + 3
+        yield match.start(), end, match.group(1), match.group(2), match.group(3)
+        start = end
+
+
+def parameter_names(parameters):
+    depth, part, parts = 0, "", []
+    for c in parameters + ",":
+        if c == "," and depth == 0:
+            parts.append(part.strip())
+            part = ""
+            continue
+        depth += (c in "([") - (c in ")]")
+        part += c
+    if parts == ["void"]:
+        return []
+    return [(re.search(r"\(\*(\w+)\)", p) or re.search(r"(\w+)(?:\[[^]]*\])*$", p)).group(1) for p in parts]
+
+
+def weave(text, bugs):
+    """The text with all bugs that are in functions, numbered from 1 as in bugs; and the numbers of the others."""
+    at = {number: text.index(bug[2]) for number, bug in enumerate(bugs, 1)}
+    out, done, woven = [], 0, set()
+    for start, end, before, name, parameters in functions(text):
+        numbers = [n for n in at if start <= at[n] and at[n] + len(bugs[n - 1][2]) <= end + 200 and at[n] < end]
+        numbers = [n for n in numbers if at[n] + len(bugs[n - 1][2]) <= end or text[end:at[n] + len(bugs[n - 1][2])] == bugs[n - 1][3][-(at[n] + len(bugs[n - 1][2]) - end):]]
+        if not numbers:
+            continue
+        names = ", ".join(parameter_names(parameters))
+        is_void = re.search(r"\bvoid\s*$", before.strip()) is not None
+        own = before.replace("LMC_API", "static")
+        out += [text[done:start], "%s%s(%s);\n" % (before, name, parameters)]
+        body = text[start:end]
+        rest = body[len(before) + len(name):]
+        out.append("%s%s__0%s" % (own, name, rest))
+        calls = []
+        for n in numbers:
+            old, new = bugs[n - 1][2], bugs[n - 1][3]
+            behind = at[n] + len(old) - end
+            if behind > 0:
+                old, new = old[:-behind], new[:-behind]
+            changed = body.replace(old, new)
+            assert changed != body
+            out.append("%s%s__%d%s" % (own, name, n, changed[len(before) + len(name):]))
+            calls.append("    if (lmc__bug == %d) %s%s__%d(%s)%s" % (n, "{ " if is_void else "return ", name, n, names, "; return; }" if is_void else ";"))
+        out.append("%s%s(%s)\n{\n%s\n    %s%s__0(%s);\n}\n" % (before, name, parameters, "\n".join(calls), "" if is_void else "return ", name, names))
+        done = end
+        woven.update(numbers)
+    out.append(text[done:])
+    result = "".join(out)
+    mark = "#include <string.h>\n"
+    assert result.count(mark) == 1
+    return result.replace(mark, mark + CHOOSE), woven
+
+
+class Tree:
+    """A copy of the library and its tests, in which lmc.h is changed."""
+
+    def __init__(self):
+        self.root = os.path.join(OUT, "tree")
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.makedirs(self.root)
+        shutil.copytree(os.path.join(ROOT, "tests"), os.path.join(self.root, "tests"))
+        os.symlink(os.path.join(ROOT, "spec"), os.path.join(self.root, "spec"))
+        with open(os.path.join(ROOT, "lmc.h")) as file:
+            self.text = file.read()
+        self.programs = set()
+        self.name = ""
+
+    def change(self, text, name):
+        """Programs from now on have this text of lmc.h; they are told apart by the name."""
+        with open(os.path.join(self.root, "lmc.h"), "w") as file:
+            file.write(text)
+        self.name = name
+
+    def compile(self, build, source, output):
+        compiler = BUILDS[build][0]
+        result = subprocess.run(compiler + ["-std=c99", "-w", "-c", source, "-o", output], cwd=self.root, stderr=subprocess.PIPE, universal_newlines=True)
+        if result.returncode != 0:
+            sys.exit("%s does not compile (%s):\n%s" % (source, self.name, result.stderr[:4000]))
+
+    def program(self, build, name):
+        """The path of a test program of this build, with the library as it is now."""
+        compiler, link, emulator = BUILDS[build]
+        out = os.path.join(self.root, build)
+        os.makedirs(out, exist_ok=True)
+        library, test, program = [os.path.join(out, file) for file in ("lmc%s.o" % self.name, name + ".o", name + self.name)]
+        if program not in self.programs:
+            if library not in self.programs:
+                self.compile(build, "tests/t_lmc.c", library)
+                self.programs.add(library)
+            if not os.path.exists(test):
+                self.compile(build, "tests/%s.c" % (name if name == "vectors" else "test_" + name), test)
+            subprocess.run(compiler + link + [test, library, "-o", program, "-lm", "-pthread"], check=True)
+            self.programs.add(program)
+        return emulator + [program]
+
+    def run(self, suite, number=0):
+        """How the suite fails: in words, or None."""
+        build, name = suite.split(":")
+        quick = name.endswith("-")
+        name = name.rstrip("-")
+        command = self.program(build, name)
+        if name == "vectors":
+            command = [sys.executable, "-u", os.path.join(self.root, "tests", "vectors.py")] + command
+        environment = dict(os.environ, LMC_TEST_QUICK="1" if quick else "", LMC_BUG=str(number), ASAN_OPTIONS="allocator_may_return_null=1")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=self.root, errors="replace")
+        hung = []
+        timer = threading.Timer(HANG, lambda: (hung.append(1), process.kill()))
+        timer.start()
+        failed, last = None, ""
+        for line in process.stdout:
+            last = line.strip() or last
+            if "FAILED" in line:
+                failed = line.strip()
+                process.kill()
+                break
+        process.stdout.close()
+        status = process.wait()
+        timer.cancel()
+        if failed:
+            return failed
+        if hung:
+            return "hangs"
+        if status != 0:
+            return ("signal %d: " % -status if status < 0 else "exit status %d: " % status) + last
+        return None
+
+
+def try_bug(tree, bug, number, suites):
+    name, group, old, new = bug
+    start = time.time()
+    result = {"name": name, "group": group, "old": old, "new": new, "suite": None, "how": "", "tried": []}
+    for suite in suites:
+        how = tree.run(suite, number)
+        result["tried"].append(suite)
+        if how:
+            result["suite"], result["how"] = suite.rstrip("-"), how
+            break
+    result["seconds"] = round(time.time() - start, 1)
+    return result
+
+
+def check_bugs(text):
+    wrong = 0
+    names = set()
+    for name, group, old, new in BUGS:
+        n = text.count(old)
+        if n != 1 or old == new or name in names or group not in FIRST:
+            print("%s: %s" % (name, "its text is there %d times" % n if n != 1 else "name twice, unknown group or no change"))
+            wrong += 1
+        names.add(name)
+    return wrong == 0
+
+
+def write_table(results):
+    caught = [result for result in results if result["suite"]]
+    by_suite = {}
+    for result in caught:
+        by_suite[result["suite"]] = by_suite.get(result["suite"], 0) + 1
+    share = 100.0 * len(caught) / len(results)
+    with open(os.path.join(OUT, "table.md"), "w") as file:
+        file.write("%d bugs, %d caught: %.1f %%\n\n" % (len(results), len(caught), share))
+        file.write("| bug | caught by | how | s |\n|---|---|---|---|\n")
+        for result in results:
+            file.write("| %s | %s | %s | %.0f |\n" % (result["name"], result["suite"] or "**nothing**", result["how"][:100].replace("|", "\\|"), result["seconds"]))
+        file.write("\n" + ", ".join("%s %d" % pair for pair in sorted(by_suite.items(), key=lambda pair: -pair[1])) + "\n")
+    return share
+
+
+def main():
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    os.makedirs(OUT, exist_ok=True)
+    tree = Tree()
+    if not check_bugs(tree.text):
+        return 2
+    woven_text, woven = weave(tree.text, BUGS)
+    passed = set()
+    store = os.path.join(OUT, "results.json")
+    results = {}
+    if os.path.exists(store):
+        with open(store) as file:
+            results = json.load(file)
+    for name, result in list(results.items()): # of bugs as they are now
+        if [result["group"], result["old"], result["new"]] not in [list(bug[1:]) for bug in BUGS if bug[0] == name]:
+            del results[name]
+    numbers = [n for n, bug in enumerate(BUGS, 1) if not words or any(word in bug[0] or word == bug[1] for word in words)]
+    if "--survivors" in sys.argv:
+        numbers = [n for n in numbers if not results.get(BUGS[n - 1][0], {}).get("suite")]
+    if "--list" in sys.argv:
+        print("\n".join("%-12s %s%s" % (BUGS[n - 1][1], BUGS[n - 1][0], "" if n in woven else "  (compiled alone)") for n in numbers))
+        return 0
+    for number in sorted(numbers, key=lambda n: (n not in woven, BUGS[n - 1][1] in ("encode", "delta"), n)):
+        bug = BUGS[number - 1]
+        if number in woven:
+            if tree.name != "_all":
+                tree.change(woven_text, "_all")
+        else:
+            tree.change(tree.text.replace(bug[2], bug[3]), "_%d" % number)
+        suites = suites_of(bug[1])
+        for word in sys.argv[1:]:
+            if word == "--first":
+                suites = FIRST[bug[1]]
+            elif word.startswith("--suites="):
+                suites = word[9:].split(",")
+        tried = results.get(bug[0], {}).get("tried", []) if "--survivors" in sys.argv else []
+        suites = [suite for suite in suites if suite not in tried]
+        if not suites:
+            continue
+        for suite in suites[:1] if number in woven else []: # the tests as they are must pass
+            if suite not in passed:
+                start = time.time()
+                how = tree.run(suite)
+                if how:
+                    sys.exit("%s fails without a bug: %s" % (suite, how))
+                passed.add(suite)
+                print("%-18s %5.1f s, without a bug" % (suite, time.time() - start), flush=True)
+        result = try_bug(tree, bug, number, suites)
+        result["tried"] = tried + result["tried"]
+        results[bug[0]] = result
+        print("%-18s %5.1f s  %s%s" % (result["suite"] or "NOT CAUGHT", result["seconds"], bug[0], "  [%s]" % result["how"][:90] if result["suite"] else ""), flush=True)
+        with open(store, "w") as file:
+            json.dump(results, file, indent=1)
+    share = write_table([results[bug[0]] for bug in BUGS if bug[0] in results])
+    print("%.1f %% caught" % share)
+    return share < 95
+
+
+if __name__ == "__main__":
+    sys.exit(main())
