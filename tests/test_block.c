@@ -219,6 +219,11 @@ static void test_sizes(void)
     t_note("the largest constant");
     memset(g_src.data, 7, LMC_MAX_BLOCK_ELEMENTS);
     CHECK(round_trip(g_src.data, LMC_MAX_BLOCK_ELEMENTS, LMC_U8, origin) == LMC_BLOCK_HEADER_SIZE + 2);
+    /* but for one byte, which no sample sees */
+    t_note("one byte among others");
+    memset(g_src.data, 7, n);
+    g_src.data[t_sample_place(0, n) + T_SAMPLE_RUN] = 9;
+    CHECK(round_trip(g_src.data, n, LMC_U8, origin) < 200);
 }
 
 /* AUTO must find the width: within 1 % of the input of what the dtype gives. */

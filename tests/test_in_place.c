@@ -389,9 +389,19 @@ static void test_faults(void)
 
 static int can(t_memory *delta, const lmc_base *base)
 {
-    lmc_reader *const reader = open_memory(delta, base, NULL);
-    const int result = reader == NULL ? -1 : lmc_can_restore_in_place(reader);
+    lmc_reader_options options;
+    lmc_reader *reader;
+    t_heap heap;
+    int result;
+    memset(&options, 0, sizeof options);
+    memset(&heap, 0, sizeof heap);
+    heap.fail_at = -1;
+    options.base = base;
+    options.alloc_user = &heap;
+    reader = open_with(delta, &options);
+    result = reader == NULL ? -1 : lmc_can_restore_in_place(reader);
     lmc_free_reader(reader);
+    CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
     return result;
 }
 

@@ -924,6 +924,68 @@ static void test_many_paths(void)
     }
 }
 
+static int count_file(void *user, const lmc_file *file, size_t number)
+{
+    (void)file;
+    *(size_t *)user = number + 1;
+    return 0;
+}
+
+/* The limit to the index holds while it is gathered: no body is read that is longer, nor more files than fit. */
+static void test_index_limit(void)
+{
+    enum { FILES = 300, NAME = 60000, NAMES = 60 };
+    char *const name = (char *)malloc(NAME + 1), path[20];
+    lmc_tensor *const tensors = (lmc_tensor *)calloc(NAMES, sizeof *tensors);
+    int many;
+    size_t i;
+    if (!name || !tensors) abort();
+    for (many = 0; many < 2; many++) { /* one file of long names; many files */
+        lmc_restore_options options;
+        lmc_memory memory;
+        lmc_sink sink = lmc_make_memory_sink(&memory);
+        lmc_stream stream;
+        lmc_writer *writer = NULL;
+        size_t n_begun = 0;
+        lmc_file file;
+        t_heap heap;
+        memset(&memory, 0, sizeof memory);
+        memset(&file, 0, sizeof file);
+        memset(&options, 0, sizeof options);
+        memset(&heap, 0, sizeof heap);
+        heap.fail_at = -1;
+        file.path = path;
+        t_note("the limit to the index, %s", many ? "many files" : "long names");
+        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) break;
+        memset(name, 'n', NAME);
+        name[NAME] = 0;
+        for (i = 0; i < NAMES; i++) {
+            tensors[i].name = name + i;
+            tensors[i].dtype = "?";
+        }
+        for (i = 0; i < (many ? FILES : 1); i++) {
+            snprintf(path, sizeof path, "%lu", (unsigned long)i);
+            file.n_tensors = many ? 0 : NAMES;
+            file.tensors = many ? NULL : tensors;
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+        }
+        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+        CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
+        lmc_free_writer(writer);
+        options.alloc_user = &heap;
+        options.limits.max_index_size = 5000;
+        options.user = &n_begun;
+        options.begin_file = count_file;
+        stream = lmc_make_memory_stream(&memory);
+        CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+        CHECK(n_begun < (many ? 60u : 1u) && heap.peak < (size_t)NAME * NAMES / 2 && heap.live == 0);
+        lmc_free_memory(&memory);
+    }
+    free(name);
+    free(tensors);
+}
+
 typedef struct t_endless {
     uint64_t read;
     long until_wrong; /* calls; then one says that it gave more than it was asked for */
@@ -1167,6 +1229,7 @@ int main(int argc, char **argv)
     test_order();
     test_limits();
     test_many_paths();
+    test_index_limit();
     test_streams();
     test_count_written();
     test_neighbours();
