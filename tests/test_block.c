@@ -267,6 +267,30 @@ static void test_joint(void)
             mixed = round_trip(src, n * width, dtypes[i], origin);
             CHECK((t_tail(&g_enc, mixed)[1] & 0x18) == 0 && mixed <= plain + plain / 200);
         }
+    { /* wide symbols that are 255 apart, and 256 */
+        const size_t size = 2 * 10001;
+        uint8_t *const src = t_tail(&g_src, size);
+        t_fill(src, size, T_GAUSS, LMC_BF16, 3);
+        for (i = 265; i <= 266; i++) {
+            t_note("joint: symbols from 10 to %lu", (unsigned long)i);
+            t_store16(src, 10 << 6);
+            t_store16(src + 2, (uint32_t)i << 6);
+            CHECK(round_trip(src, size, LMC_BF16, origin) < size);
+        }
+    }
+    { /* few elements, where there is more room than is taken, and it was not clean */
+        uint64_t seed = 5;
+        size_t n_joint = 0, k;
+        for (n = 20; n <= 60; n++) {
+            uint8_t *const src = t_tail(&g_src, 2 * n);
+            t_note("joint: %lu elements", (unsigned long)n);
+            for (k = 0; k < n; k++) t_store16(src + 2 * k, (t_below(&seed, 9) ? 0x3C00u : 0x3C80u) | (uint32_t)t_below(&seed, 64));
+            memset(g_enc.data + g_enc.cap - 200, 0xFF, 200);
+            k = round_trip(src, 2 * n, LMC_BF16, origin);
+            n_joint += k != 0 && (t_tail(&g_enc, k)[1] & 0x18) != 0 && n < 42;
+        }
+        CHECK(n_joint > 3);
+    }
 }
 
 /* Level max is never larger than the default by more than a few bytes, small blocks with constant planes included: their joint planes

@@ -1143,6 +1143,57 @@ static void test_neighbours(void)
     free(data);
 }
 
+/* Bytes between the last block and the index that belong to nothing: alone, and said to be the block's. */
+static void test_gap(void)
+{
+    static const uint8_t content[4096] = {0};
+    lmc_memory good, bad;
+    lmc_sink sink = lmc_make_memory_sink(&good);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    int what;
+    memset(&good, 0, sizeof good);
+    memset(&file, 0, sizeof file);
+    file.path = "f";
+    file.size = sizeof content;
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_write_bytes(writer, content, sizeof content), LMC_OK);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    for (what = 0; what < 3; what++) { /* as it is; with a gap; in which the block is longer, as the index has it */
+        const size_t gap = what ? 8 : 0, index_at = t_load32(good.data + good.size - 40), index_end = good.size - 40 + gap;
+        uint8_t got[sizeof content] = {0}, *p;
+        lmc_reader *reader = NULL;
+        lmc_source source;
+        enum lmc_status status;
+        t_note("gap %d", what);
+        memset(&bad, 0, sizeof bad);
+        bad.size = good.size + gap;
+        p = bad.data = (uint8_t *)calloc(1, bad.size);
+        if (!p) abort();
+        memcpy(p, good.data, index_at);
+        memcpy(p + index_at + gap, good.data + index_at, good.size - index_at);
+        if (what == 2) {
+            t_store32(p + index_end - 8, t_load32(p + index_end - 8) + (uint32_t)gap);
+            t_store32(p + index_at + gap + 20, t_crc32c(0, p + index_at + gap + 24, index_end - index_at - gap - 24));
+        }
+        t_store32(p + index_end, (uint32_t)(index_at + gap));
+        t_store32(p + index_end + 16, (uint32_t)bad.size);
+        t_store32(p + index_end + 28, t_crc32c(0, p + index_end, 28));
+        source = lmc_make_memory_source(&bad);
+        status = lmc_open_reader(&reader, &source, NULL);
+        CHECK_STATUS(status, what == 1 ? LMC_ERR_CORRUPT : LMC_OK);
+        if (status == LMC_OK) CHECK_STATUS(lmc_read_file(reader, 0, 0, got, sizeof got), what ? LMC_ERR_CORRUPT : LMC_OK);
+        lmc_free_reader(reader);
+        CHECK(source.read_at(source.user, bad.size - 4, got, 4) == 0 && source.read_at(source.user, bad.size - 4, got, 5) != 0);
+        CHECK(source.read_at(source.user, UINT64_MAX, got, 5) != 0);
+        free(p);
+    }
+    lmc_free_memory(&good);
+}
+
 static int read_long(void *user, uint64_t offset, void *dst, size_t size)
 {
     const uint8_t *const ends = (const uint8_t *)user; /* header, trailer */
@@ -1233,6 +1284,7 @@ int main(int argc, char **argv)
     test_streams();
     test_count_written();
     test_neighbours();
+    test_gap();
     test_long_section();
     test_long_index();
     test_models();
