@@ -118,8 +118,9 @@ static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' && strstr(file->path, "/../") == NULL);
     if (t->in_place) {
-        if (number >= t->n_files || file->size != t->starts[number + 1] - t->starts[number]) return 1;
-        t->position = file->size < t->skip ? (size_t)file->size : t->skip;
+        const size_t size = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
+        if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size)) return 1; /* unknown: io_end_file will see */
+        t->position = size < t->skip ? size : t->skip;
         t->skip -= t->position;
         t->position += t->starts[number];
     } else {
@@ -152,6 +153,7 @@ static inline int io_end_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(t->in_file);
+    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return 1;
     if (!t->in_place) FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] && file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
     t->in_file = 0;
     return 0;
