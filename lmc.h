@@ -10368,7 +10368,7 @@ typedef struct lmc__entry {
 } lmc__entry;
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i) { return (lmc__reader_file *)(void *)r->files.data + i; }
-static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i) { return (lmc__reader_run *)(void *)r->runs.data + i; }
+static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i) { return r->runs.data ? (lmc__reader_run *)(void *)r->runs.data + i : NULL; }
 static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *)r->block_at.data; }
 
 /* One entry of the index at *p; *offset: where its section must start, then where the next must. */
@@ -10757,7 +10757,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
 }
 
 /* Bytes [offset, offset + size) of run number n, within the run. */
-static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block, end = offset + size;
@@ -10765,7 +10765,6 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
     lmc__coder *c = r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
-    if (r->options.salvage) return lmc__read_salvaged(r, number, offset, dst, size);
     while (block * run->block_size < end) {
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
         const size_t n = (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
@@ -10802,6 +10801,11 @@ static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offs
     return LMC_OK;
 }
 
+static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+{
+    return r->options.salvage ? lmc__read_salvaged(r, number, offset, dst, size) : lmc__read_indexed_run(r, number, offset, dst, size);
+}
+
 /* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the block if that is larger: what a delta wants of
  * its base comes in pieces as small as tensors, mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
@@ -10817,10 +10821,11 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         const size_t number = lmc__find_run(r, lmc__file_at(r, file_number), offset);
-        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const lmc__run *run;
         uint64_t at;
         size_t part;
         LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset), LMC_ERR_NOT_FOUND);
+        run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         if (file_number == r->window_file && offset >= r->window_start && offset - r->window_start < r->window.size) {
@@ -10858,9 +10863,10 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const lmc__run *run;
         size_t n;
         LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
         out += n;
@@ -11557,6 +11563,8 @@ static enum lmc_status lmc__collect_sections(lmc_reader *r)
             LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
             f = lmc__file_at(r, found[i].number);
             status = lmc__parse_file(&f->file, &f->memory, body, size);
+            if (status == LMC_OK && found[i].number != 0 && (*f->file.path == 0 || (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
+                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another snapshot */
             if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
             if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
             f->is_described = status == LMC_OK;
@@ -11724,9 +11732,13 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
 static void lmc__choose_blocks(lmc_reader *r)
 {
     lmc__salvage *const s = &r->salvage;
-    const size_t n = s->blocks.size / sizeof(lmc__found_block);
+    const size_t n_found = s->blocks.size / sizeof(lmc__found_block), n_runs = r->runs.size / sizeof(lmc__reader_run);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
-    size_t i, j, n_kept = 0;
+    size_t i, j, n = 0, n_kept = 0;
+    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number: blocks of the one that was not taken go */
+        const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
+        if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i])) f[n++] = f[i];
+    }
     for (i = 0; i < n && s->damage.has_index; i++)
         if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block]) f[i].trust = 3;
     lmc__sort_found(f, n);
@@ -12067,6 +12079,8 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
             if (s->offset < run->start) return lmc__lose(r, range, run->start);
             at = s->offset - run->start;
             if (at >= run->size) continue;
+            if (at % run->block_size != 0) /* behind a run that reached into this one: only of a hostile file */
+                return lmc__lose(r, range, run->start + lmc__min64(at - at % run->block_size + run->block_size, run->size));
             i = lmc__find_found(r, s->run, at / run->block_size);
             range->position.run = (uint32_t)s->run;
             range->position.block = (uint32_t)(at / run->block_size);

@@ -3,8 +3,8 @@
 
   corruption.py [--trials N] [--peer-trials N] [--seed N] [--only NAME] [DIRECTORY]     markdown to stdout; exit 1 if LMC let any damage through
 
-DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. LMC gets the files as the command packs them (build/lmc): alone, as
-a directory, against a base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn alike:
+DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. LMC gets the files as the command packs them (build/lmc): alone,
+against a base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn alike:
 
   bits        1 to 8 bits flipped, anywhere
   truncated   cut off anywhere
@@ -101,7 +101,7 @@ class RestoreOptions(ctypes.Structure):
 
 class ReaderOptions(ctypes.Structure):
     _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("lender", ctypes.c_void_p)]
+                ("lender", ctypes.c_void_p), ("salvage", ctypes.c_int)]
 
 
 class BlockInfo(ctypes.Structure):

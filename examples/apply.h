@@ -315,13 +315,13 @@ static int apply_in_place(struct apply *a, struct archive *delta, struct journal
     j->target = &writing;
     code = check_files(a, delta, is_trusted, is_resumed, is_wrong);
     if (code == CODE_OK && *is_wrong)
-        return CODE_BASE;
+        return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK)
         code = check_bases(&a->base_options);
     if (code == CODE_OK)
         code = is_resumed ? recover_journal(j, a->header, lmc_count_files(delta->reader)) : describe_delta(j, delta, total);
     if (code != CODE_OK)
-        return code;
+        return worse(code, close_place(&writing));
     if (is_resumed && a->o->verbosity > 0)
         say(a->name, "was left half applied; going on with %s behind %llu of %llu bytes", delta->name, (unsigned long long)j->n_handed,
             (unsigned long long)total);

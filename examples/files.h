@@ -233,7 +233,7 @@ static int sync_directory_of(const char *path)
     free(directory);
     if (fd < 0)
         return error == EACCES ? 0 : error; /* searchable but not readable: nothing can be done */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
         error = errno;
     close(fd);
     return error;

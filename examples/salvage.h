@@ -47,7 +47,15 @@ static json_t *list_losses(const struct salvage *s, uint64_t start, uint64_t end
     json_t *list = (json_t *)check_memory(json_array());
     unsigned bits = lmc_dtype_bits(dtype);
     *n = 0;
-    for (size_t i = 0; i < s->n_losses; i++) {
+    size_t low = 0, high = s->n_losses; /* they ascend: the first that ends behind start */
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (s->losses[middle].end <= start)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t i = low; i < s->n_losses && s->losses[i].start < end; i++) {
         const struct loss *l = &s->losses[i];
         uint64_t from = l->start > start ? l->start : start, to = l->end < end ? l->end : end;
         uint64_t first, last;
@@ -196,8 +204,8 @@ static int close_part(struct salvage *s, const lmc_file *file, const char *path,
             error = unlink(old) == 0 ? 0 : errno;
         else {
             error = make_parents(new, strlen(s->tree.root));
-            if (!error && rename(old, new) != 0)
-                error = errno;
+            if (!error)
+                error = move_without_overwriting(old, new);
         }
         for (char *slash = strrchr(old, '/'); !error && slash > old + strlen(s->tree.root); slash = strrchr(old, '/')) { /* directories that were made for it */
             *slash = 0;

@@ -1123,7 +1123,12 @@ static int take_in_files(struct series *s)
 /* Gives the list another name, under which it stays when the new one takes its own; it keeps that until then. */
 static int keep_list(const char *path, const char *old)
 {
-    int error = unlink(old) == 0 || errno == ENOENT ? 0 : errno;
+    struct stat st;
+    int error = 0;
+    if (lstat(path, &st) != 0) /* what was kept before is all there is */
+        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot look at it");
+    if (unlink(old) != 0 && errno != ENOENT)
+        error = errno;
     if (!error && link(path, old) != 0 && errno != ENOENT && rename(path, old) != 0) /* where there are no links */
         error = errno;
     return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;

@@ -485,12 +485,12 @@ class Scenario:
         elif not killed:
             if not re.search(r"^lmc: .", p.text):
                 return "exit code %d without a text" % p.code
-        said = p.text + " .lmc-recode"  # which the next command that changes the series removes
-        if not killed and any(os.path.basename(path) not in said for path in left if os.path.dirname(path) not in left):
-            return "leaves %s, and does not say so" % sorted(left)
             side = self.old.keys() ^ state.keys()
             if how != "gone" and side == {".t.lmc-apply"} and all(state.get(path) == entry for path, entry in self.old.items()):
                 return "leaves a side file, though nothing has begun"
+        said = p.text + " .lmc-recode"  # which the next command that changes the series removes
+        if not killed and any(os.path.basename(path) not in said for path in left if os.path.dirname(path) not in left):
+            return "leaves %s, and does not say so" % sorted(left)
         return self.judge_state(state, left, whole)
 
     def judge_state(self, state, left, whole):
