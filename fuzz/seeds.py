@@ -234,6 +234,10 @@ def snapshot():
                 yield data + Bits().add(0, 12).add(number, 4).add(0, 4).add(piece, 6).add(piece, 2).add(1, 1).add(255, 8).add(number, 16).bytes(12)
 
 
+def salvage():
+    return snapshot()
+
+
 def delta():
     identities = {}
     files = dict(lmc_files())
@@ -259,7 +263,7 @@ def delta():
 
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'delta')}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta')}
     makers.update(seeds_command.makers)
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)
