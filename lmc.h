@@ -11283,7 +11283,7 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     body = s->damage.has_index ? &s->container : &r->index;
     if (s->damage.has_index) body->size = 0;
     found.body_at = body->size;
-    LMC__TRY(lmc__reserve(body, section.size));
+    LMC__TRY(lmc__reserve(body, section.size + 1)); /* of an empty one, too, data is no null pointer */
     (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size, (size_t)section.size);
     is_whole = k->crc32c(0, body->data + body->size, (size_t)section.size) == section.body_crc;
     if (!is_whole && !w->is_linked) return LMC_OK;
