@@ -216,6 +216,27 @@ static void test_luck(void)
             }
 }
 
+/* A tensor's base that is missing is what is said of it, not that a workspace for smaller blocks, as there would be without, is too small. */
+static void test_missing_base(void)
+{
+    const size_t n = 200000, size = 2 * n, ws_size = g_ws.cap;
+    lmc_tensor_options options;
+    size_t enc_size = 0, k;
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_BF16;
+    t_note("missing base");
+    t_fill(g_base.data, size, T_GAUSS, LMC_BF16, 4);
+    memcpy(g_src.data, g_base.data, size);
+    for (k = 0; k < size; k += 100) g_src.data[k] ^= 1;
+    options.prediction = g_base.data;
+    options.prediction_size = size;
+    CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, g_src.data, size, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK(enc_size < size / 10);
+    options.prediction = NULL;
+    options.prediction_size = 0;
+    CHECK_STATUS(lmc_decode_tensor(g_dst.data, 0, size, g_enc.data, enc_size, size, &options, g_ws.data, lmc_tensor_workspace_size(&options)), LMC_ERR_BASE_MISSING);
+}
+
 /* ==== blocks built by hand ==== */
 
 /* The spec's residuals (7.2), W bits at a time in the words of the spec. */
@@ -1789,6 +1810,7 @@ int main(int argc, char **argv)
     g_dst = t_new_guard(((size_t)8 << 20) + 4096);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
     test_padding();
+    test_missing_base();
     test_built();
     for (g_level = LMC_LEVEL_DEFAULT;; g_level = LMC_LEVEL_MAX) {
         test_pairs();

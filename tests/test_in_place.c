@@ -469,6 +469,16 @@ static void test_layouts(void)
     CHECK(can(&delta, &other_base) == 1);
     free_loose(&other_files);
     t_free_model(&other);
+    t_note("tensors of one name and other content in two files: those of the same file are meant");
+    memset(&other, 0, sizeof other);
+    add_shard(&other, "z", g_parts[0], NULL, 3);
+    add_shard(&other, "a", g_parts[1], NULL, 3);
+    other_base = make_loose(&other_files, &other, NULL, 0);
+    free(delta.data);
+    delta = write_delta(&other, &other_base, 14);
+    CHECK(can(&delta, &other_base) == 1);
+    free_loose(&other_files);
+    t_free_model(&other);
     free(delta.data);
     free(plain.data);
     free_loose(&files);

@@ -1194,6 +1194,65 @@ static void test_gap(void)
     lmc_free_memory(&good);
 }
 
+static enum lmc_status read_data(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    memcpy(dst, (const uint8_t *)user + (size_t)offset, size);
+    return file_number == 0 ? LMC_OK : LMC_ERR_READ;
+}
+
+/* A small tensor and its twin right behind it, which want to share a run, but then the twin could not refer to it. */
+static void test_close_twins(void)
+{
+    const size_t size = 4 * 9000;
+    const uint64_t shape = 9000;
+    uint8_t *const data = (uint8_t *)malloc(2 * size);
+    uint64_t written[2] = {0, 0};
+    lmc_tensor tensors[2];
+    lmc_twin twin;
+    int i;
+    if (data == NULL) abort();
+    t_note("close twins");
+    t_fill(data, size, T_GAUSS, LMC_F32, 9);
+    memcpy(data + size, data, size);
+    memset(tensors, 0, sizeof tensors);
+    memset(&twin, 0, sizeof twin);
+    for (i = 0; i < 2; i++) {
+        tensors[i].name = i ? "b" : "a";
+        tensors[i].dtype = "F32";
+        tensors[i].rank = 1;
+        tensors[i].shape = &shape;
+        tensors[i].offset = (uint64_t)i * size;
+        tensors[i].size = size;
+    }
+    for (i = 0; i < 2; i++) { /* without and with what they know of each other */
+        lmc_writer_options options;
+        lmc_memory out;
+        lmc_sink sink = lmc_make_memory_sink(&out);
+        lmc_writer *writer = NULL;
+        lmc_file file;
+        memset(&out, 0, sizeof out);
+        memset(&file, 0, sizeof file);
+        memset(&options, 0, sizeof options);
+        if (i) tensors[1].twin = &twin;
+        options.read_back = read_data;
+        options.read_back_user = data;
+        file.path = "f";
+        file.size = 2 * size;
+        file.n_tensors = 2;
+        file.tensors = tensors;
+        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) break;
+        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+        CHECK_STATUS(lmc_write_bytes(writer, data, 2 * size), LMC_OK);
+        CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+        written[i] = out.size;
+        lmc_free_writer(writer);
+        lmc_free_memory(&out);
+    }
+    CHECK(written[1] < written[0] * 6 / 10);
+    free(data);
+}
+
 static int read_long(void *user, uint64_t offset, void *dst, size_t size)
 {
     const uint8_t *const ends = (const uint8_t *)user; /* header, trailer */
@@ -1284,6 +1343,7 @@ int main(int argc, char **argv)
     test_streams();
     test_count_written();
     test_neighbours();
+    test_close_twins();
     test_gap();
     test_long_section();
     test_long_index();
