@@ -1200,6 +1200,27 @@ static enum lmc_status read_data(void *user, size_t file_number, uint64_t offset
     return file_number == 0 ? LMC_OK : LMC_ERR_READ;
 }
 
+typedef struct t_target {
+    uint8_t *data;
+    size_t size;
+} t_target;
+
+static int write_target(void *user, const void *data, size_t size)
+{
+    t_target *target = (t_target *)user;
+    memcpy(target->data + target->size, data, size);
+    target->size += size;
+    return 0;
+}
+
+static enum lmc_status read_target(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+{
+    const t_target *target = (const t_target *)user;
+    if (file_number != 0 || !CHECK(offset <= target->size && size <= target->size - offset)) return LMC_ERR_READ;
+    memcpy(dst, target->data + (size_t)offset, size);
+    return LMC_OK;
+}
+
 /* A small tensor and its twin right behind it, which want to share a run, but then the twin could not refer to it. */
 static void test_close_twins(void)
 {
@@ -1247,6 +1268,21 @@ static void test_close_twins(void)
         CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
         written[i] = out.size;
         lmc_free_writer(writer);
+        { /* what is read back has been written */
+            lmc_stream stream = lmc_make_memory_stream(&out);
+            lmc_restore_options restore;
+            t_target target;
+            memset(&restore, 0, sizeof restore);
+            target.data = (uint8_t *)calloc(2, size);
+            target.size = 0;
+            if (target.data == NULL) abort();
+            restore.user = &target;
+            restore.write = write_target;
+            restore.read_back = read_target;
+            CHECK_STATUS(lmc_restore_snapshot(&stream, &restore, NULL), LMC_OK);
+            CHECK(target.size == 2 * size && memcmp(target.data, data, 2 * size) == 0);
+            free(target.data);
+        }
         lmc_free_memory(&out);
     }
     CHECK(written[1] < written[0] * 6 / 10);
