@@ -1289,6 +1289,48 @@ static void test_close_twins(void)
     free(data);
 }
 
+/* A reader as a base keeps what it has decoded around a small piece: not what is there when reading another place has failed. */
+static void test_window(void)
+{
+    const size_t size = (size_t)5 << 20, window = (size_t)2 << 20;
+    uint8_t *const data = make(size, T_GAUSS, LMC_F32), got[100];
+    lmc_writer_options options;
+    lmc_memory out;
+    lmc_sink sink = lmc_make_memory_sink(&out);
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_base base;
+    lmc_file file;
+    int i;
+    memset(&options, 0, sizeof options);
+    memset(&out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    options.log2_block = 14;
+    file.path = "f";
+    file.size = size;
+    t_note("window");
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) return;
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
+    CHECK_STATUS(lmc_write_bytes(writer, data, size), LMC_OK);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    out.data[out.size / 5 * 3] ^= 1; /* in the second window, behind its first blocks */
+    source = lmc_make_memory_source(&out);
+    if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
+        base = lmc_make_reader_base(reader);
+        for (i = 0; i < 2; i++) {
+            CHECK_STATUS(base.read(base.user, 0, 7, got, sizeof got), LMC_OK);
+            CHECK(memcmp(got, data + 7, sizeof got) == 0);
+            CHECK(base.read(base.user, 0, window + 7, got, sizeof got) >= LMC_ERR_CORRUPT);
+        }
+        lmc_free_reader(reader);
+    }
+    lmc_free_memory(&out);
+    free(data);
+}
+
 static int read_long(void *user, uint64_t offset, void *dst, size_t size)
 {
     const uint8_t *const ends = (const uint8_t *)user; /* header, trailer */
@@ -1380,6 +1422,7 @@ int main(int argc, char **argv)
     test_count_written();
     test_neighbours();
     test_close_twins();
+    test_window();
     test_gap();
     test_long_section();
     test_long_index();
