@@ -994,6 +994,7 @@ typedef struct t_endless {
 static int read_endless(void *user, void *dst, size_t size, size_t *got)
 {
     t_endless *endless = (t_endless *)user;
+    if (endless->read > (uint64_t)200 << 20) return 1; /* nobody stops */
     memset(dst, 'x', size);
     endless->read += size;
     *got = endless->until_wrong-- == 0 ? size + 1 : size;
