@@ -1058,15 +1058,28 @@ static void test_count_written(void)
             lmc_memory out, in;
             lmc_sink sink = lmc_make_memory_sink(&out);
             lmc_stream stream = lmc_make_memory_stream(&in);
+            const uint64_t shape = (size - 1000) / 4; /* blocks end anywhere in what is read at once */
             lmc_writer *writer = NULL;
+            lmc_reader *reader = NULL;
+            lmc_source source;
+            lmc_tensor tensor;
             lmc_file file;
             size_t at;
             memset(&options, 0, sizeof options);
             memset(&out, 0, sizeof out);
             memset(&in, 0, sizeof in);
             memset(&file, 0, sizeof file);
+            memset(&tensor, 0, sizeof tensor);
+            tensor.name = "t";
+            tensor.dtype = "F32";
+            tensor.rank = 1;
+            tensor.shape = &shape;
+            tensor.offset = 1000;
+            tensor.size = size - 1000;
             file.path = "f";
             file.size = size;
+            file.n_tensors = 1;
+            file.tensors = &tensor;
             if (threads) options.parallel = &parallel;
             t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces", threads ? "threads" : "serial");
             CHECK(lmc_count_written(NULL) == 0);
@@ -1085,6 +1098,15 @@ static void test_count_written(void)
             CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
             CHECK(lmc_count_written(writer) == out.size && out.size > size / 2);
             lmc_free_writer(writer);
+            source = lmc_make_memory_source(&out);
+            if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
+                uint8_t *const got = (uint8_t *)malloc(size);
+                if (got == NULL) abort();
+                CHECK_STATUS(lmc_read_file(reader, 0, 0, got, size), LMC_OK);
+                CHECK(memcmp(got, data, size) == 0);
+                free(got);
+                lmc_free_reader(reader);
+            }
             lmc_free_memory(&out);
         }
     free(data);
@@ -1192,7 +1214,117 @@ static void test_gap(void)
         CHECK(source.read_at(source.user, UINT64_MAX, got, 5) != 0);
         free(p);
     }
+    { /* a file that is larger than the limit is not begun */
+        lmc_stream stream = lmc_make_memory_stream(&good);
+        lmc_restore_options options;
+        size_t n_begun = 0;
+        memset(&options, 0, sizeof options);
+        options.user = &n_begun;
+        options.begin_file = count_file;
+        options.limits.max_total_size = sizeof content - 1;
+        CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+        CHECK(n_begun == 0);
+    }
     lmc_free_memory(&good);
+}
+
+/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind. */
+static void test_refused_file(void)
+{
+    static const uint8_t content[64] = {0};
+    const uint64_t shape = sizeof content;
+    lmc_memory out;
+    lmc_sink sink = lmc_make_memory_sink(&out);
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_reader_options options;
+    lmc_source source;
+    lmc_tensor tensor;
+    lmc_file file;
+    t_heap heap;
+    uint8_t *index, *head;
+    memset(&out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    memset(&heap, 0, sizeof heap);
+    memset(&tensor, 0, sizeof tensor);
+    memset(&options, 0, sizeof options);
+    heap.fail_at = -1;
+    options.alloc_user = &heap;
+    tensor.name = "t";
+    tensor.dtype = "U8";
+    tensor.rank = 1;
+    tensor.shape = &shape;
+    tensor.size = sizeof content;
+    file.path = "f";
+    file.size = sizeof content;
+    file.n_tensors = 1;
+    file.tensors = &tensor;
+    t_note("a refused file");
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_write_bytes(writer, content, sizeof content), LMC_OK);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    index = out.data + t_load32(out.data + out.size - 40);
+    head = index + 24 + 48 + 8;
+    t_store32(head + 24 + 36 + 1, 1); /* the tensor begins at 1: it would end behind the file */
+    t_store32(head + 20, t_crc32c(0, head + 24, t_load32(head + 8)));
+    t_store32(index + 20, t_crc32c(0, index + 24, t_load32(index + 8)));
+    source = lmc_make_memory_source(&out);
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_CORRUPT);
+    CHECK(heap.calls > 3 && heap.live == 0 && heap.bytes == 0);
+    lmc_free_memory(&out);
+}
+
+/* Runs of one block each, incompressible, that fill a wave's buffer (a sixteenth more than 1 MiB, and a head) but for less than the next head. */
+static void test_full_wave(void)
+{
+    const size_t room = ((size_t)17 << 16) + 72;
+    size_t size, n, i;
+    for (size = 1000; room % (96 + size) < 24 + size; size++) {}
+    for (n = room / (96 + size) + 3, i = 0; i < 2; i++) {
+        uint8_t *const data = make(n * size, T_RANDOM, LMC_U8);
+        lmc_tensor *const tensors = (lmc_tensor *)calloc(n, sizeof *tensors);
+        char *const names = (char *)malloc(8 * n);
+        const uint64_t shape = size;
+        lmc_writer_options options;
+        lmc_memory out;
+        lmc_sink sink = lmc_make_memory_sink(&out);
+        lmc_writer *writer = NULL;
+        lmc_file file;
+        size_t k;
+        if (!tensors || !names) abort();
+        t_note("a full wave, tensors of %lu bytes", (unsigned long)size);
+        memset(&options, 0, sizeof options);
+        memset(&out, 0, sizeof out);
+        memset(&file, 0, sizeof file);
+        file.path = "f";
+        file.size = n * size;
+        file.n_tensors = n;
+        file.tensors = tensors;
+        for (k = 0; k < n; k++) {
+            snprintf(names + 8 * k, 8, "%lu", (unsigned long)k);
+            tensors[k].name = names + 8 * k;
+            tensors[k].dtype = k % 2 ? "U8" : "I8";
+            tensors[k].rank = 1;
+            tensors[k].shape = &shape;
+            tensors[k].offset = k * size;
+            tensors[k].size = size;
+        }
+        if (CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) {
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_write_bytes(writer, data, n * size), LMC_OK);
+            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+            lmc_free_writer(writer);
+        }
+        lmc_free_memory(&out);
+        free(data);
+        free(tensors);
+        free(names);
+        size++; /* and the next one */
+    }
 }
 
 static enum lmc_status read_data(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
@@ -1425,6 +1557,8 @@ int main(int argc, char **argv)
     test_close_twins();
     test_window();
     test_gap();
+    test_refused_file();
+    test_full_wave();
     test_long_section();
     test_long_index();
     test_models();
