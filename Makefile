@@ -17,7 +17,7 @@ CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
 CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde mingw
-SUITES = kernels block tensor snapshot delta in_place corrupt quantise
+SUITES = kernels block tensor snapshot delta in_place corrupt salvage quantise
 
 all: build/lmc
 
@@ -76,13 +76,14 @@ test-cross:
 test-long:
 	tests/install test
 	$(MAKE) build/lmc
-	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills faults--long faults--sanitize
+	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place salvage,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills faults--long faults--sanitize limits--long
 
 analyse:
 	tests/install analyse
 	tests/analyse
 
 fuzz:
+	tests/install test
 	fuzz/build
 	fuzz/build fast
 
