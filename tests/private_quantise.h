@@ -454,8 +454,25 @@ static void test_large_cells(void)
         }
 }
 
+/* One byte that is more than most, anywhere; and none. */
+static void test_has_more(void)
+{
+    unsigned most, value, at;
+    int ok = 1;
+    t_note("has_more");
+    for (most = 0; most < 256; most++)
+        for (value = 0; value < 256; value++)
+            for (at = 0; at < 9; at++) { /* a word, and what is behind it */
+                uint8_t bytes[9] = {0};
+                bytes[at] = (uint8_t)value;
+                ok &= lmc__has_more(bytes, 9, most) == (value > most);
+            }
+    CHECK(ok);
+}
+
 void t_test_cells(void)
 {
+    test_has_more();
     test_small_cells();
     test_large_cells();
 }

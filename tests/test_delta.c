@@ -216,6 +216,23 @@ static void test_luck(void)
             }
 }
 
+/* Elements of low exponents change in all their bits, those of high ones do not: two classes are enough, if they part there. */
+static void test_two_classes(void)
+{
+    const size_t n = 65536;
+    uint64_t seed = 8;
+    size_t i, got = 0;
+    t_note("two classes");
+    for (i = 0; i < n; i++) {
+        const uint32_t exponent = 100 + (uint32_t)t_below(&seed, 16), mantissa = (uint32_t)t_below(&seed, 128);
+        t_store16(g_base.data + 2 * i, exponent << 7 | mantissa);
+        t_store16(g_src.data + 2 * i, exponent << 7 | (exponent < 108 ? (uint32_t)t_below(&seed, 128) : mantissa));
+    }
+    CHECK_STATUS(lmc_encode_block(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data, LMC_BF16, g_level, origin, g_ws.data, g_ws.cap), LMC_OK);
+    if (getenv("LMC_TEST_VERBOSE")) printf("two classes: %lu\n", (unsigned long)got);
+    CHECK(got < n / 2 * 105 / 100);
+}
+
 /* A tensor's base that is missing is what is said of it, not that a workspace for smaller blocks, as there would be without, is too small. */
 static void test_missing_base(void)
 {
@@ -1820,6 +1837,7 @@ int main(int argc, char **argv)
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
     test_padding();
     test_missing_base();
+    test_two_classes();
     test_built();
     for (g_level = LMC_LEVEL_DEFAULT;; g_level = LMC_LEVEL_MAX) {
         test_pairs();

@@ -1228,7 +1228,7 @@ static void test_gap(void)
     lmc_free_memory(&good);
 }
 
-/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind. */
+/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind; nor does one that claims more than there is. */
 static void test_refused_file(void)
 {
     static const uint8_t content[64] = {0};
@@ -1274,6 +1274,14 @@ static void test_refused_file(void)
     source = lmc_make_memory_source(&out);
     CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_CORRUPT);
     CHECK(heap.calls > 3 && heap.live == 0 && heap.bytes == 0);
+    t_note("a body of 64 GiB");
+    t_store32(head + 24 + 36 + 1, 0);
+    t_store32(head + 20, t_crc32c(0, head + 24, t_load32(head + 8)));
+    t_store32(head + 12, 16);
+    t_store32(head + 16, t_crc32c(0, head, 16));
+    t_store32(index + 20, t_crc32c(0, index + 24, t_load32(index + 8)));
+    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_CORRUPT);
+    CHECK(heap.live == 0);
     lmc_free_memory(&out);
 }
 
