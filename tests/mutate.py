@@ -1088,9 +1088,8 @@ BUGS = [  # name, group, text (there once), text in its place
      "            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);\n",
      ""),
     ("reader: a wave's errors are not looked at", "snapshot",
-     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n        LMC__TRY(lmc__wave_status(&c->wave, n));\n    }\n"
-     "    return LMC_OK;\n}\n\n/* Of a block",
-     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n    }\n    return LMC_OK;\n}\n\n/* Of a block"),
+     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n        LMC__TRY(lmc__wave_status(&c->wave, n));\n",
+     "        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);\n"),
     ("chains: a window that could not be read stays", "delta",
      "            r->window.size = 0; /* nothing, if reading fails */\n",
      ""),
