@@ -5,7 +5,7 @@
 #   make test         install what is missing, then run the tests
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
 #   make test-long    large files and many random damages; takes its time
-#   make analyse      static analysis: clang-tidy, cppcheck, gcc -fanalyzer; takes its time
+#   make analyse      static analysis: clang-tidy and cppcheck; takes its time
 #   make fuzz         the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to build/fuzz/; see fuzz/README.md
 #   make test-mutants how many of some hundred bugs, put into lmc.h one at a time, the tests catch
 #   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
