@@ -11226,6 +11226,7 @@ typedef struct lmc__walk {
     uint32_t next_file;         /* number */
     uint64_t next_block;        /* of the run at hand; */
     uint64_t n_blocks;          /* of so many; 0: not known */
+    int is_in_run;              /* the last thing found was a RUN section or a block: a block may follow */
     int has_run;                /* without index: it is known */
     lmc__run run;               /* then */
     int can_pop;                /* the last thing found was a block, which would be taken back if too much were read twice */
@@ -11297,6 +11298,7 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     }
     w->has_run = 0;
     w->n_blocks = w->next_block = 0;
+    w->is_in_run = found.kind == LMC__KIND_RUN;
     if (found.kind == LMC__KIND_FILE) w->next_file = section.number + 1;
     if (found.kind == LMC__KIND_RUN) {
         lmc_file file;
@@ -11363,7 +11365,8 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
         if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block)) continue;
-        if (w->is_linked && w->n_blocks != 0 && (j != first || o.block.block != w->next_block)) return LMC_OK; /* see lmc__is_next */
+        if (w->is_linked && (!w->is_in_run || j != first || o.block.block != w->next_block)) return LMC_OK; /* see lmc__is_next */
+        w->is_in_run = 1;
         w->after = (uint32_t)j + 1;
         w->next_block = (uint64_t)o.block.block + 1;
         w->n_blocks = run->n_blocks;
