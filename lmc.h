@@ -11245,10 +11245,12 @@ static int lmc__may_claim(lmc_reader *r, uint64_t size)
 static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
 
 /* What stands where the thing before it ends is also what should follow it. If it is not, what lies between may be in that, shortened. */
-static int lmc__is_next(const lmc__walk *w, const lmc__section *section)
+static int lmc__is_next(const lmc_reader *r, const lmc__walk *w, const lmc__section *section)
 {
     if (!w->is_linked) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
+    if (r->salvage.damage.has_index && lmc__is_kind(section, "FILE")) /* which runs stand before it is known */
+        return section->number == w->next_file && section->number < r->n_files && lmc__file_at(r, section->number)->first_run == w->after;
     return lmc__is_kind(section, "FILE") ? section->number == w->next_file : lmc__is_kind(section, "INDX") || section->number == w->after;
 }
 
@@ -11265,7 +11267,7 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     int is_whole;
     *step = 0;
     if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
-    if (!lmc__is_next(w, &section) || section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
+    if (!lmc__is_next(r, w, &section) || section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
     if (lmc__is_kind(&section, "INDX")) {
         int is_foreign = 0;
         if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size)) return LMC_OK; /* where it begins the walk ends */
@@ -11427,7 +11429,7 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
         if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(r, &w, p, &step));
         else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(r, &w, p, &step));
         if (step) {
-            w.resume = w.at + (w.is_whole ? step : LMC__SECTION_HEADER_SIZE); /* a block's header is as large */
+            w.resume = w.at + (w.is_whole ? step : LMC__SECTION_HEADER_SIZE - 4); /* Head_CRC does not cover Body_CRC, which may be another's first bytes */
             w.last_size = step;
             w.at += step;
             w.is_linked = 1;
