@@ -30,13 +30,22 @@
  *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions of many vectors take up to 1 MiB.
  *            Reading through a chain of readers takes 1 KiB more for each link.
  *
- * CONTENTS (search for "== 3")
- *   1 configuration   2 public API
- *   -- implementation --
- *   3 platform   4 wire constants   5 byte I/O   6 kernels   7 dispatch   8 codec stages   9 snapshots, entry points
+ * CONTENTS
+ *   interface  api
+ *   base       platform bytes wire_block wire_file
+ *   kernels    types tables vec_swar crc32c split_join count map partition merge flatten fold
+ *              root classes group grids dispatch
+ *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
+ *              put_quantised put_block get_quantised get_block
+ *   tensor     wave tensor
+ *   quantise   clusters fit
+ *   snapshot   buffer sha256 identity pipeline names sections origin writer restore reader
+ *              in_place requantise salvage salvage_place salvage_read open identify memory status
  */
 #ifndef LMC_H
 #define LMC_H
+
+/* == api.h ======================================================================================== */
 
 /* == 1 configuration ================================================================================================
  * Define before including, the same way everywhere:
@@ -621,12 +630,14 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 #ifdef __cplusplus
 }
 #endif
+
 #endif /* LMC_H */
 
 #if defined(LMC_IMPLEMENTATION) && !defined(LMC__IMPLEMENTED)
 #define LMC__IMPLEMENTED
 
-/* == 3 platform ===================================================================================================== */
+/* == base/platform.h ============================================================================== */
+
 #include <string.h>
 
 #ifndef LMC_REALLOC
@@ -763,81 +774,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* == 4 wire constants, in the order of the spec ====================================================================== */
-
-#define LMC__HEADER_SIZE 80u          /* spec 4 */
-#define LMC__FLAG_SEQUENTIAL 1u
-#define LMC__SECTION_HEADER_SIZE 24u  /* spec 5 */
-#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
-#define LMC__FILE_BODY_SIZE 36u       /* spec 5.1, without path and tensors */
-#define LMC__TENSOR_ENTRY_SIZE 24u    /* without shape, name and dtype */
-#define LMC__HAS_MODE 1u
-#define LMC__HAS_MTIME 2u
-#define LMC__MAX_STRING 65535u        /* path, name, key */
-#define LMC__MAX_DTYPE_SIZE 32u
-#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
-#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
-#define LMC__RUN_BODY_SIZE 16u        /* spec 5.2, without segments */
-#define LMC__SEGMENT_SIZE 32u
-enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
-#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
-#define LMC__MIN_LOG2_BLOCK 14u
-#define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
-#define LMC__BLOCK_CRC_AT 20u         /* Header_CRC, in a block's header */
-#define LMC__LAYOUT_STORED 0u
-#define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
-enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PLANE_TREE_ESCAPE = 3 }; /* spec 8 */
-#define LMC__MAX_LENGTH 15u           /* spec 8.1 */
-#define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
-#define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
-#define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
-#define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
-#define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u      /* size and Header_CRC of a block */
-#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
-#define LMC__TRAILER_SIZE 40u
-
-static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-
-/* spec 8.4; python3 spec/frozen_trees.py --c */
-static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
-    {  0,   0,   0,   0,   0,   0,  32, 160,  64,   0,   0,   0,   0,   0,   0}, /*  0 */
-    {  0,   0,   0,   0,   0,  16,  32,  64, 112,  32,   0,   0,   0,   0,   0}, /*  1 */
-    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  2 */
-    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  3 */
-    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  4 */
-    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  5 */
-    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  6 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  7 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  8 */
-    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  9 */
-};
-
-/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
-static const uint8_t lmc__frozen_order[256] = {
-      0,   1,   2,   4,   8,  16,  32,  64, 128,   3,   5,   6,   9,  10,  12,  17,
-     18,  20,  24,  33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96, 129, 130,
-    132, 136, 144, 160, 192,   7,  11,  13,  14,  19,  21,  22,  25,  26,  28,  35,
-     37,  38,  41,  42,  44,  49,  50,  52,  56,  67,  69,  70,  73,  74,  76,  81,
-     82,  84,  88,  97,  98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146,
-    148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224,  15,  23,  27,
-     29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,
-     83,  85,  86,  89,  90,  92,  99, 101, 102, 105, 106, 108, 113, 114, 116, 120,
-    135, 139, 141, 142, 147, 149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172,
-    177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210, 212, 216, 225, 226,
-    228, 232, 240,  31,  47,  55,  59,  61,  62,  79,  87,  91,  93,  94, 103, 107,
-    109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173,
-    174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218,
-    220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248,  63,  95, 111, 119, 123,
-    125, 126, 159, 175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237,
-    238, 243, 245, 246, 249, 250, 252, 127, 191, 223, 239, 247, 251, 253, 254, 255
-};
-
-/* == 5 byte I/O ====================================================================================================== */
+/* == base/bytes.h ================================================================================= */
 
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p) { return (uint16_t)(p[0] | (uint16_t)(p[1] << 8)); }
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
@@ -879,7 +816,73 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* == 6 kernels ======================================================================================================
+/* Element i as an integer. */
+LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
+{
+    switch (width) {
+    case 1: return p[i];
+    case 2: return lmc__load16(p + 2 * i);
+    case 4: return lmc__load32(p + 4 * i);
+    default: return lmc__load64(p + 8 * i);
+    }
+}
+LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
+{
+    switch (width) {
+    case 1: p[i] = (uint8_t)v; break;
+    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
+    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
+    default: lmc__store64(p + 8 * i, v);
+    }
+}
+
+/* == base/wire_block.h ============================================================================ */
+
+#define LMC__MIN_LOG2_BLOCK 14u
+#define LMC__MAX_LOG2_BLOCK 23u
+#define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
+#define LMC__BLOCK_CRC_AT 20u         /* Header_CRC, in a block's header */
+#define LMC__LAYOUT_STORED 0u
+#define LMC__LAYOUT_PLANES 1u
+#define LMC__LAYOUT_QUANTISED 2u
+enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PLANE_TREE_ESCAPE = 3 }; /* spec 8 */
+#define LMC__MAX_LENGTH 15u           /* spec 8.1 */
+#define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
+#define LMC__MAX_NESTING 3u
+#define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
+
+/* == base/wire_file.h ============================================================================= */
+
+#define LMC__HEADER_SIZE 80u          /* spec 4 */
+#define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__SECTION_HEADER_SIZE 24u  /* spec 5 */
+#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
+#define LMC__FILE_BODY_SIZE 36u       /* spec 5.1, without path and tensors */
+#define LMC__TENSOR_ENTRY_SIZE 24u    /* without shape, name and dtype */
+#define LMC__HAS_MODE 1u
+#define LMC__HAS_MTIME 2u
+#define LMC__MAX_STRING 65535u        /* path, name, key */
+#define LMC__MAX_DTYPE_SIZE 32u
+#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
+#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
+#define LMC__RUN_BODY_SIZE 16u        /* spec 5.2, without segments */
+#define LMC__SEGMENT_SIZE 32u
+enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
+#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
+
+#define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
+#define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u      /* size and Header_CRC of a block */
+#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
+#define LMC__TRAILER_SIZE 40u
+
+static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+
+/* == kernels/types.h ============================================================================== */
+
+/*
  * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define the meaning.
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end: kernels may read, and where
  * they write a list also write, that far beyond it. Everything else is read and written exactly. */
@@ -1002,13 +1005,247 @@ typedef struct lmc__kernels {
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
+/* == kernels/tables.h ============================================================================= */
+
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
 #define LMC__4(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
 #define LMC__16(f, m) LMC__4(f, m), LMC__4(f, (m) + 4), LMC__4(f, (m) + 8), LMC__4(f, (m) + 12)
 #define LMC__64(f, m) LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
 #define LMC__256(f) LMC__64(f, 0), LMC__64(f, 64), LMC__64(f, 128), LMC__64(f, 192)
 
-/* -- 6.1 crc32c: CRC-32C of p[0, size), continued from crc -- */
+/* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
+#define LMC__BYTE_MASK_1(m) \
+    (((m) & 1 ? 0xFFull : 0) | ((m) & 2 ? 0xFFull << 8 : 0) | ((m) & 4 ? 0xFFull << 16 : 0) | ((m) & 8 ? 0xFFull << 24 : 0) | \
+     ((m) & 16 ? 0xFFull << 32 : 0) | ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) | ((m) & 128 ? 0xFFull << 56 : 0))
+#define LMC__ONES_1(m) \
+    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
+static const uint64_t lmc__byte_mask[256] = { LMC__256(LMC__BYTE_MASK_1) };
+static const uint8_t lmc__ones[256] = { LMC__256(LMC__ONES_1) };
+
+/* How to move the bytes of a 64-bit word as a mask byte says. Expanding moves packed bytes up to the places of the
+ * one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. lmc__moves[m][0..2]: which bytes move
+ * in each step of expanding; [3]: the packed bytes. Below, they are written as bits, 8 for each step, and the number of ones.
+ * Derivation: the j-th one bit is at place p_j; byte j moves by s in step s = 4, 2, 1 if (p_j - j) & s. */
+#define LMC__M(v) { LMC__BYTE_MASK_1((v) & 255), LMC__BYTE_MASK_1((v) >> 8 & 255), LMC__BYTE_MASK_1((v) >> 16 & 255), \
+                    LMC__BYTE_MASK_1((1u << ((v) >> 24)) - 1) }
+static const uint64_t lmc__moves[256][4] = {
+    LMC__M(0x0000000), LMC__M(0x1000000), LMC__M(0x1010000), LMC__M(0x2000000), LMC__M(0x1000100), LMC__M(0x2020000), LMC__M(0x2030000), LMC__M(0x3000000),
+    LMC__M(0x1040100), LMC__M(0x2000200), LMC__M(0x2010200), LMC__M(0x3040000), LMC__M(0x2000300), LMC__M(0x3060000), LMC__M(0x3070000), LMC__M(0x4000000),
+    LMC__M(0x1000001), LMC__M(0x2080200), LMC__M(0x2090200), LMC__M(0x3000400), LMC__M(0x2080300), LMC__M(0x3020400), LMC__M(0x3030400), LMC__M(0x4080000),
+    LMC__M(0x20c0300), LMC__M(0x3000600), LMC__M(0x3010600), LMC__M(0x40c0000), LMC__M(0x3000700), LMC__M(0x40e0000), LMC__M(0x40f0000), LMC__M(0x5000000),
+    LMC__M(0x1100001), LMC__M(0x2000002), LMC__M(0x2010002), LMC__M(0x3100400), LMC__M(0x2000102), LMC__M(0x3120400), LMC__M(0x3130400), LMC__M(0x4000800),
+    LMC__M(0x2040102), LMC__M(0x3100600), LMC__M(0x3110600), LMC__M(0x4040800), LMC__M(0x3100700), LMC__M(0x4060800), LMC__M(0x4070800), LMC__M(0x5100000),
+    LMC__M(0x2000003), LMC__M(0x3180600), LMC__M(0x3190600), LMC__M(0x4000c00), LMC__M(0x3180700), LMC__M(0x4020c00), LMC__M(0x4030c00), LMC__M(0x5180000),
+    LMC__M(0x31c0700), LMC__M(0x4000e00), LMC__M(0x4010e00), LMC__M(0x51c0000), LMC__M(0x4000f00), LMC__M(0x51e0000), LMC__M(0x51f0000), LMC__M(0x6000000),
+    LMC__M(0x1001001), LMC__M(0x2200002), LMC__M(0x2210002), LMC__M(0x3000004), LMC__M(0x2200102), LMC__M(0x3020004), LMC__M(0x3030004), LMC__M(0x4200800),
+    LMC__M(0x2240102), LMC__M(0x3000204), LMC__M(0x3010204), LMC__M(0x4240800), LMC__M(0x3000304), LMC__M(0x4260800), LMC__M(0x4270800), LMC__M(0x5001000),
+    LMC__M(0x2200003), LMC__M(0x3080204), LMC__M(0x3090204), LMC__M(0x4200c00), LMC__M(0x3080304), LMC__M(0x4220c00), LMC__M(0x4230c00), LMC__M(0x5081000),
+    LMC__M(0x30c0304), LMC__M(0x4200e00), LMC__M(0x4210e00), LMC__M(0x50c1000), LMC__M(0x4200f00), LMC__M(0x50e1000), LMC__M(0x50f1000), LMC__M(0x6200000),
+    LMC__M(0x2300003), LMC__M(0x3000006), LMC__M(0x3010006), LMC__M(0x4300c00), LMC__M(0x3000106), LMC__M(0x4320c00), LMC__M(0x4330c00), LMC__M(0x5001800),
+    LMC__M(0x3040106), LMC__M(0x4300e00), LMC__M(0x4310e00), LMC__M(0x5041800), LMC__M(0x4300f00), LMC__M(0x5061800), LMC__M(0x5071800), LMC__M(0x6300000),
+    LMC__M(0x3000007), LMC__M(0x4380e00), LMC__M(0x4390e00), LMC__M(0x5001c00), LMC__M(0x4380f00), LMC__M(0x5021c00), LMC__M(0x5031c00), LMC__M(0x6380000),
+    LMC__M(0x43c0f00), LMC__M(0x5001e00), LMC__M(0x5011e00), LMC__M(0x63c0000), LMC__M(0x5001f00), LMC__M(0x63e0000), LMC__M(0x63f0000), LMC__M(0x7000000),
+    LMC__M(0x1401001), LMC__M(0x2002002), LMC__M(0x2012002), LMC__M(0x3400004), LMC__M(0x2002102), LMC__M(0x3420004), LMC__M(0x3430004), LMC__M(0x4000008),
+    LMC__M(0x2042102), LMC__M(0x3400204), LMC__M(0x3410204), LMC__M(0x4040008), LMC__M(0x3400304), LMC__M(0x4060008), LMC__M(0x4070008), LMC__M(0x5401000),
+    LMC__M(0x2002003), LMC__M(0x3480204), LMC__M(0x3490204), LMC__M(0x4000408), LMC__M(0x3480304), LMC__M(0x4020408), LMC__M(0x4030408), LMC__M(0x5481000),
+    LMC__M(0x34c0304), LMC__M(0x4000608), LMC__M(0x4010608), LMC__M(0x54c1000), LMC__M(0x4000708), LMC__M(0x54e1000), LMC__M(0x54f1000), LMC__M(0x6002000),
+    LMC__M(0x2102003), LMC__M(0x3400006), LMC__M(0x3410006), LMC__M(0x4100408), LMC__M(0x3400106), LMC__M(0x4120408), LMC__M(0x4130408), LMC__M(0x5401800),
+    LMC__M(0x3440106), LMC__M(0x4100608), LMC__M(0x4110608), LMC__M(0x5441800), LMC__M(0x4100708), LMC__M(0x5461800), LMC__M(0x5471800), LMC__M(0x6102000),
+    LMC__M(0x3400007), LMC__M(0x4180608), LMC__M(0x4190608), LMC__M(0x5401c00), LMC__M(0x4180708), LMC__M(0x5421c00), LMC__M(0x5431c00), LMC__M(0x6182000),
+    LMC__M(0x41c0708), LMC__M(0x5401e00), LMC__M(0x5411e00), LMC__M(0x61c2000), LMC__M(0x5401f00), LMC__M(0x61e2000), LMC__M(0x61f2000), LMC__M(0x7400000),
+    LMC__M(0x2003003), LMC__M(0x3600006), LMC__M(0x3610006), LMC__M(0x400000c), LMC__M(0x3600106), LMC__M(0x402000c), LMC__M(0x403000c), LMC__M(0x5601800),
+    LMC__M(0x3640106), LMC__M(0x400020c), LMC__M(0x401020c), LMC__M(0x5641800), LMC__M(0x400030c), LMC__M(0x5661800), LMC__M(0x5671800), LMC__M(0x6003000),
+    LMC__M(0x3600007), LMC__M(0x408020c), LMC__M(0x409020c), LMC__M(0x5601c00), LMC__M(0x408030c), LMC__M(0x5621c00), LMC__M(0x5631c00), LMC__M(0x6083000),
+    LMC__M(0x40c030c), LMC__M(0x5601e00), LMC__M(0x5611e00), LMC__M(0x60c3000), LMC__M(0x5601f00), LMC__M(0x60e3000), LMC__M(0x60f3000), LMC__M(0x7600000),
+    LMC__M(0x3700007), LMC__M(0x400000e), LMC__M(0x401000e), LMC__M(0x5701c00), LMC__M(0x400010e), LMC__M(0x5721c00), LMC__M(0x5731c00), LMC__M(0x6003800),
+    LMC__M(0x404010e), LMC__M(0x5701e00), LMC__M(0x5711e00), LMC__M(0x6043800), LMC__M(0x5701f00), LMC__M(0x6063800), LMC__M(0x6073800), LMC__M(0x7700000),
+    LMC__M(0x400000f), LMC__M(0x5781e00), LMC__M(0x5791e00), LMC__M(0x6003c00), LMC__M(0x5781f00), LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000),
+    LMC__M(0x57c1f00), LMC__M(0x6003e00), LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000), LMC__M(0x8000000)
+};
+
+/* == kernels/vec_swar.h =========================================================================== */
+
+/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
+ * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
+
+/* Swap the bits of *a under mask << shift with those of *b under mask. */
+LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+{
+    uint64_t t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
+LMC__INLINE void lmc__transpose4(uint64_t *v)
+{
+    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
+    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
+}
+
+/* width 8: words e0 .. e7 <-> planes 0..7 */
+LMC__INLINE void lmc__transpose8(uint64_t *v)
+{
+    int i;
+    lmc__transpose4(v);
+    lmc__transpose4(v + 4);
+    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
+}
+
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd position */
+LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
+{
+    a &= 0x00FF00FF00FF00FFu;
+    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
+    return (a | a >> 16) & 0x00000000FFFFFFFFu;
+}
+LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
+{
+    a &= 0x00000000FFFFFFFFu;
+    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
+    return (a | a << 8) & 0x00FF00FF00FF00FFu;
+}
+
+/* Rotate each of the four 16-bit parts by one bit. */
+LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v) { return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u); }
+LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v) { return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u); }
+LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v) { return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u); }
+LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v) { return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u); }
+LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
+LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
+LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
+LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
+
+/* v[p] = bytes of plane p of the eight elements at src */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        v[0] = lmc__load64(src);
+        if (rotate) v[0] = lmc__rotl8x8(v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
+        if (rotate) { a = lmc__rotl16x4(a); b = lmc__rotl16x4(b); }
+        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
+        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+        break;
+    }
+    case 4:
+        for (i = 0; i < 4; i++) {
+            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
+            if (rotate) { a = lmc__rotl32(a); b = lmc__rotl32(b); }
+            v[i] = a | (uint64_t)b << 32;
+        }
+        lmc__transpose4(v);
+        break;
+    default:
+        for (i = 0; i < 8; i++) {
+            v[i] = lmc__load64(src + 8 * i);
+            if (rotate) v[i] = lmc__rotl64(v[i]);
+        }
+        lmc__transpose8(v);
+    }
+}
+
+/* The inverse. v is destroyed. */
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
+        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
+        if (rotate) { a = lmc__rotr16x4(a); b = lmc__rotr16x4(b); }
+        lmc__store64(dst, a);
+        lmc__store64(dst + 8, b);
+        break;
+    }
+    case 4:
+        lmc__transpose4(v);
+        for (i = 0; i < 4; i++) {
+            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
+            if (rotate) { a = lmc__rotr32(a); b = lmc__rotr32(b); }
+            lmc__store32(dst + 4 * i, a);
+            lmc__store32(dst + 16 + 4 * i, b);
+        }
+        break;
+    default:
+        lmc__transpose8(v);
+        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    }
+}
+
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by themselves. */
+LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(v, src, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
+#endif
+}
+LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(dst, v, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
+#endif
+}
+
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other places get 0. */
+LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= moves[3]; /* what does not move must not be in the way */
+    t = v & moves[0];
+    v = (v ^ t) | t << 32;
+    t = v & moves[1];
+    v = (v ^ t) | t << 16;
+    t = v & moves[2];
+    return (v ^ t) | t << 8;
+}
+
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
+LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= lmc__byte_mask[m];
+    t = v & moves[2] << 8;
+    v = (v ^ t) | t >> 8;
+    t = v & moves[1] << 16;
+    v = (v ^ t) | t >> 16;
+    t = v & moves[0] << 32;
+    return (v ^ t) | t >> 32;
+}
+
+#define LMC__ONES8 0x0101010101010101u
+
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The multiplication adds
+ * byte j shifted to bit 56 + j, without carries. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v) { return (unsigned)(v * 0x0102040810204080u >> 56); }
+
+/* Bit j of the result: byte j of v >= s, unsigned. */
+LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
+{
+    const uint64_t high = 0x80 * LMC__ONES8;
+    uint64_t low = (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
+    return lmc__collect_bits((ge & high) >> 7);
+}
+
+/* == kernels/crc32c.h ============================================================================= */
 
 /* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is linear, so an entry is
  * the xor of those of its bits; each row is given by the entries of 1, 2, 4, ... 128, and the preprocessor does the rest.
@@ -1215,142 +1452,39 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 }
 #endif
 
-/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
- * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
-
-/* Swap the bits of *a under mask << shift with those of *b under mask. */
-LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
-    uint64_t t = (*a >> shift ^ *b) & mask;
-    *b ^= t;
-    *a ^= t << shift;
+    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
+    static const uint32_t power[64] = {
+        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+        0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+        0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+        0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+        0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
+        0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
+        0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
+        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000
+    };
+    unsigned i;
+    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
+        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
+    return a ^ b;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
-LMC__INLINE void lmc__transpose4(uint64_t *v)
-{
-    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
-    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
-    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
-    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
-}
+/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run backwards -- */
 
-/* width 8: words e0 .. e7 <-> planes 0..7 */
-LMC__INLINE void lmc__transpose8(uint64_t *v)
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
-    int i;
-    lmc__transpose4(v);
-    lmc__transpose4(v + 4);
-    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
-}
-
-/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd position */
-LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
-{
-    a &= 0x00FF00FF00FF00FFu;
-    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
-    return (a | a >> 16) & 0x00000000FFFFFFFFu;
-}
-LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
-{
-    a &= 0x00000000FFFFFFFFu;
-    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
-    return (a | a << 8) & 0x00FF00FF00FF00FFu;
-}
-
-/* Rotate each of the four 16-bit parts by one bit. */
-LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v) { return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u); }
-LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v) { return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u); }
-LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v) { return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u); }
-LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v) { return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u); }
-LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
-LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
-LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
-LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
-
-/* v[p] = bytes of plane p of the eight elements at src */
-LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
-{
-    int i;
-    switch (width) {
-    case 1:
-        v[0] = lmc__load64(src);
-        if (rotate) v[0] = lmc__rotl8x8(v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
-        if (rotate) { a = lmc__rotl16x4(a); b = lmc__rotl16x4(b); }
-        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
-        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
-        break;
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++) state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
+        state ^= p[--size];
     }
-    case 4:
-        for (i = 0; i < 4; i++) {
-            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
-            if (rotate) { a = lmc__rotl32(a); b = lmc__rotl32(b); }
-            v[i] = a | (uint64_t)b << 32;
-        }
-        lmc__transpose4(v);
-        break;
-    default:
-        for (i = 0; i < 8; i++) {
-            v[i] = lmc__load64(src + 8 * i);
-            if (rotate) v[i] = lmc__rotl64(v[i]);
-        }
-        lmc__transpose8(v);
-    }
+    return state;
 }
 
-/* The inverse. v is destroyed. */
-LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
-{
-    int i;
-    switch (width) {
-    case 1:
-        lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
-        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
-        if (rotate) { a = lmc__rotr16x4(a); b = lmc__rotr16x4(b); }
-        lmc__store64(dst, a);
-        lmc__store64(dst + 8, b);
-        break;
-    }
-    case 4:
-        lmc__transpose4(v);
-        for (i = 0; i < 4; i++) {
-            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
-            if (rotate) { a = lmc__rotr32(a); b = lmc__rotr32(b); }
-            lmc__store32(dst + 4 * i, a);
-            lmc__store32(dst + 16 + 4 * i, b);
-        }
-        break;
-    default:
-        lmc__transpose8(v);
-        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
-    }
-}
-
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by themselves. */
-LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(v, src, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
-#endif
-}
-LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(dst, v, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
-#endif
-}
+/* == kernels/split_join.h ========================================================================= */
 
 /* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
@@ -1656,6 +1790,8 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 }
 #endif
 
+/* == kernels/count.h ============================================================================== */
+
 /* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because a count that was stored a few cycles
  * ago is slow to load, and in skewed planes most bytes want the same one. -- */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
@@ -1691,6 +1827,64 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0; /* each byte equals its successor */
 }
+
+/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
+static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 8 <= size; i += 8) {
+        uint64_t v = lmc__load64(mask + i);
+        v = v - (v >> 1 & 0x5555555555555555u);
+        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
+        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+        ones += (size_t)(v * LMC__ONES8 >> 56);
+    }
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+
+#if LMC__NEON
+static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
+{
+    uint32x4_t sum = vdupq_n_u32(0);
+    size_t i, ones;
+    for (i = 0; i + 64 <= size; i += 64) {
+        const uint8x16_t low = vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
+        const uint8x16_t high = vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
+        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
+    }
+    ones = (size_t)vaddlvq_u32(sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+#endif
+
+#if LMC__X86
+LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
+{
+    uint64_t rest = 0;
+    size_t i, ones = 0;
+    for (i = 0; i + 32 <= size; i += 32) {
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) + _mm_popcnt_u64(lmc__load64(mask + i + 8)));
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) + _mm_popcnt_u64(lmc__load64(mask + i + 24)));
+    }
+    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (; i < size; i++) rest = rest << 8 | mask[i];
+    return ones + (size_t)_mm_popcnt_u64(rest);
+}
+LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
+{
+    __m512i ones = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
+        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
+    }
+    return (size_t)_mm512_reduce_add_epi64(ones);
+}
+#endif
+
+/* == kernels/map.h ================================================================================ */
 
 /* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
@@ -1823,98 +2017,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 }
 #endif
 
-/* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
-#define LMC__BYTE_MASK_1(m) \
-    (((m) & 1 ? 0xFFull : 0) | ((m) & 2 ? 0xFFull << 8 : 0) | ((m) & 4 ? 0xFFull << 16 : 0) | ((m) & 8 ? 0xFFull << 24 : 0) | \
-     ((m) & 16 ? 0xFFull << 32 : 0) | ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) | ((m) & 128 ? 0xFFull << 56 : 0))
-#define LMC__ONES_1(m) \
-    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
-static const uint64_t lmc__byte_mask[256] = { LMC__256(LMC__BYTE_MASK_1) };
-static const uint8_t lmc__ones[256] = { LMC__256(LMC__ONES_1) };
-
-/* How to move the bytes of a 64-bit word as a mask byte says. Expanding moves packed bytes up to the places of the
- * one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. lmc__moves[m][0..2]: which bytes move
- * in each step of expanding; [3]: the packed bytes. Below, they are written as bits, 8 for each step, and the number of ones.
- * Derivation: the j-th one bit is at place p_j; byte j moves by s in step s = 4, 2, 1 if (p_j - j) & s. */
-#define LMC__M(v) { LMC__BYTE_MASK_1((v) & 255), LMC__BYTE_MASK_1((v) >> 8 & 255), LMC__BYTE_MASK_1((v) >> 16 & 255), \
-                    LMC__BYTE_MASK_1((1u << ((v) >> 24)) - 1) }
-static const uint64_t lmc__moves[256][4] = {
-    LMC__M(0x0000000), LMC__M(0x1000000), LMC__M(0x1010000), LMC__M(0x2000000), LMC__M(0x1000100), LMC__M(0x2020000), LMC__M(0x2030000), LMC__M(0x3000000),
-    LMC__M(0x1040100), LMC__M(0x2000200), LMC__M(0x2010200), LMC__M(0x3040000), LMC__M(0x2000300), LMC__M(0x3060000), LMC__M(0x3070000), LMC__M(0x4000000),
-    LMC__M(0x1000001), LMC__M(0x2080200), LMC__M(0x2090200), LMC__M(0x3000400), LMC__M(0x2080300), LMC__M(0x3020400), LMC__M(0x3030400), LMC__M(0x4080000),
-    LMC__M(0x20c0300), LMC__M(0x3000600), LMC__M(0x3010600), LMC__M(0x40c0000), LMC__M(0x3000700), LMC__M(0x40e0000), LMC__M(0x40f0000), LMC__M(0x5000000),
-    LMC__M(0x1100001), LMC__M(0x2000002), LMC__M(0x2010002), LMC__M(0x3100400), LMC__M(0x2000102), LMC__M(0x3120400), LMC__M(0x3130400), LMC__M(0x4000800),
-    LMC__M(0x2040102), LMC__M(0x3100600), LMC__M(0x3110600), LMC__M(0x4040800), LMC__M(0x3100700), LMC__M(0x4060800), LMC__M(0x4070800), LMC__M(0x5100000),
-    LMC__M(0x2000003), LMC__M(0x3180600), LMC__M(0x3190600), LMC__M(0x4000c00), LMC__M(0x3180700), LMC__M(0x4020c00), LMC__M(0x4030c00), LMC__M(0x5180000),
-    LMC__M(0x31c0700), LMC__M(0x4000e00), LMC__M(0x4010e00), LMC__M(0x51c0000), LMC__M(0x4000f00), LMC__M(0x51e0000), LMC__M(0x51f0000), LMC__M(0x6000000),
-    LMC__M(0x1001001), LMC__M(0x2200002), LMC__M(0x2210002), LMC__M(0x3000004), LMC__M(0x2200102), LMC__M(0x3020004), LMC__M(0x3030004), LMC__M(0x4200800),
-    LMC__M(0x2240102), LMC__M(0x3000204), LMC__M(0x3010204), LMC__M(0x4240800), LMC__M(0x3000304), LMC__M(0x4260800), LMC__M(0x4270800), LMC__M(0x5001000),
-    LMC__M(0x2200003), LMC__M(0x3080204), LMC__M(0x3090204), LMC__M(0x4200c00), LMC__M(0x3080304), LMC__M(0x4220c00), LMC__M(0x4230c00), LMC__M(0x5081000),
-    LMC__M(0x30c0304), LMC__M(0x4200e00), LMC__M(0x4210e00), LMC__M(0x50c1000), LMC__M(0x4200f00), LMC__M(0x50e1000), LMC__M(0x50f1000), LMC__M(0x6200000),
-    LMC__M(0x2300003), LMC__M(0x3000006), LMC__M(0x3010006), LMC__M(0x4300c00), LMC__M(0x3000106), LMC__M(0x4320c00), LMC__M(0x4330c00), LMC__M(0x5001800),
-    LMC__M(0x3040106), LMC__M(0x4300e00), LMC__M(0x4310e00), LMC__M(0x5041800), LMC__M(0x4300f00), LMC__M(0x5061800), LMC__M(0x5071800), LMC__M(0x6300000),
-    LMC__M(0x3000007), LMC__M(0x4380e00), LMC__M(0x4390e00), LMC__M(0x5001c00), LMC__M(0x4380f00), LMC__M(0x5021c00), LMC__M(0x5031c00), LMC__M(0x6380000),
-    LMC__M(0x43c0f00), LMC__M(0x5001e00), LMC__M(0x5011e00), LMC__M(0x63c0000), LMC__M(0x5001f00), LMC__M(0x63e0000), LMC__M(0x63f0000), LMC__M(0x7000000),
-    LMC__M(0x1401001), LMC__M(0x2002002), LMC__M(0x2012002), LMC__M(0x3400004), LMC__M(0x2002102), LMC__M(0x3420004), LMC__M(0x3430004), LMC__M(0x4000008),
-    LMC__M(0x2042102), LMC__M(0x3400204), LMC__M(0x3410204), LMC__M(0x4040008), LMC__M(0x3400304), LMC__M(0x4060008), LMC__M(0x4070008), LMC__M(0x5401000),
-    LMC__M(0x2002003), LMC__M(0x3480204), LMC__M(0x3490204), LMC__M(0x4000408), LMC__M(0x3480304), LMC__M(0x4020408), LMC__M(0x4030408), LMC__M(0x5481000),
-    LMC__M(0x34c0304), LMC__M(0x4000608), LMC__M(0x4010608), LMC__M(0x54c1000), LMC__M(0x4000708), LMC__M(0x54e1000), LMC__M(0x54f1000), LMC__M(0x6002000),
-    LMC__M(0x2102003), LMC__M(0x3400006), LMC__M(0x3410006), LMC__M(0x4100408), LMC__M(0x3400106), LMC__M(0x4120408), LMC__M(0x4130408), LMC__M(0x5401800),
-    LMC__M(0x3440106), LMC__M(0x4100608), LMC__M(0x4110608), LMC__M(0x5441800), LMC__M(0x4100708), LMC__M(0x5461800), LMC__M(0x5471800), LMC__M(0x6102000),
-    LMC__M(0x3400007), LMC__M(0x4180608), LMC__M(0x4190608), LMC__M(0x5401c00), LMC__M(0x4180708), LMC__M(0x5421c00), LMC__M(0x5431c00), LMC__M(0x6182000),
-    LMC__M(0x41c0708), LMC__M(0x5401e00), LMC__M(0x5411e00), LMC__M(0x61c2000), LMC__M(0x5401f00), LMC__M(0x61e2000), LMC__M(0x61f2000), LMC__M(0x7400000),
-    LMC__M(0x2003003), LMC__M(0x3600006), LMC__M(0x3610006), LMC__M(0x400000c), LMC__M(0x3600106), LMC__M(0x402000c), LMC__M(0x403000c), LMC__M(0x5601800),
-    LMC__M(0x3640106), LMC__M(0x400020c), LMC__M(0x401020c), LMC__M(0x5641800), LMC__M(0x400030c), LMC__M(0x5661800), LMC__M(0x5671800), LMC__M(0x6003000),
-    LMC__M(0x3600007), LMC__M(0x408020c), LMC__M(0x409020c), LMC__M(0x5601c00), LMC__M(0x408030c), LMC__M(0x5621c00), LMC__M(0x5631c00), LMC__M(0x6083000),
-    LMC__M(0x40c030c), LMC__M(0x5601e00), LMC__M(0x5611e00), LMC__M(0x60c3000), LMC__M(0x5601f00), LMC__M(0x60e3000), LMC__M(0x60f3000), LMC__M(0x7600000),
-    LMC__M(0x3700007), LMC__M(0x400000e), LMC__M(0x401000e), LMC__M(0x5701c00), LMC__M(0x400010e), LMC__M(0x5721c00), LMC__M(0x5731c00), LMC__M(0x6003800),
-    LMC__M(0x404010e), LMC__M(0x5701e00), LMC__M(0x5711e00), LMC__M(0x6043800), LMC__M(0x5701f00), LMC__M(0x6063800), LMC__M(0x6073800), LMC__M(0x7700000),
-    LMC__M(0x400000f), LMC__M(0x5781e00), LMC__M(0x5791e00), LMC__M(0x6003c00), LMC__M(0x5781f00), LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000),
-    LMC__M(0x57c1f00), LMC__M(0x6003e00), LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000), LMC__M(0x8000000)
-};
-
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other places get 0. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
-{
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
-}
-
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
-{
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
-}
-
-#define LMC__ONES8 0x0101010101010101u
-
-/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The multiplication adds
- * byte j shifted to bit 56 + j, without carries. */
-LMC__INLINE unsigned lmc__collect_bits(uint64_t v) { return (unsigned)(v * 0x0102040810204080u >> 56); }
-
-/* Bit j of the result: byte j of v >= s, unsigned. */
-LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
-{
-    const uint64_t high = 0x80 * LMC__ONES8;
-    uint64_t low = (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
-    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return lmc__collect_bits((ge & high) >> 7);
-}
+/* == kernels/partition.h ========================================================================== */
 
 /* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the list right, in order.
  * left and right may each be NULL (not wanted); left may be src. Unused bits of the last mask byte are zero. Returns the
@@ -2149,6 +2252,8 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 }
 #endif
 
+/* == kernels/merge.h ============================================================================== */
+
 /* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst is a list. -- */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
 {
@@ -2357,6 +2462,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 }
 #endif
 
+/* == kernels/flatten.h ============================================================================ */
+
 /* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
 {
@@ -2541,61 +2648,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 }
 #endif
 
-/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
-static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
-{
-    size_t i, ones = 0;
-    for (i = 0; i + 8 <= size; i += 8) {
-        uint64_t v = lmc__load64(mask + i);
-        v = v - (v >> 1 & 0x5555555555555555u);
-        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
-        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
-        ones += (size_t)(v * LMC__ONES8 >> 56);
-    }
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
-}
-
-#if LMC__NEON
-static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
-{
-    uint32x4_t sum = vdupq_n_u32(0);
-    size_t i, ones;
-    for (i = 0; i + 64 <= size; i += 64) {
-        const uint8x16_t low = vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
-        const uint8x16_t high = vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
-        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
-    }
-    ones = (size_t)vaddlvq_u32(sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
-}
-#endif
-
-#if LMC__X86
-LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
-{
-    uint64_t rest = 0;
-    size_t i, ones = 0;
-    for (i = 0; i + 32 <= size; i += 32) {
-        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) + _mm_popcnt_u64(lmc__load64(mask + i + 8)));
-        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) + _mm_popcnt_u64(lmc__load64(mask + i + 24)));
-    }
-    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
-    for (; i < size; i++) rest = rest << 8 | mask[i];
-    return ones + (size_t)_mm_popcnt_u64(rest);
-}
-LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
-{
-    __m512i ones = _mm512_setzero_si512();
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
-        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
-    }
-    return (size_t)_mm512_reduce_add_epi64(ones);
-}
-#endif
+/* == kernels/fold.h =============================================================================== */
 
 /* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra` top bits of low; less the offset,
  * modulo 256, it goes to symbols; low's other bits go to packed, which is zero. symbols == high is legal. --
@@ -2777,6 +2830,8 @@ LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b) { 
 LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from) { return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from)); }
 LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
 #endif
+
+/* == kernels/root.h =============================================================================== */
 
 /* -- 6.14 split_root: split of a block's elements; if root is not NULL, its plane is mapped and partitioned. Returns the CRC-32C of src. -- */
 
@@ -3290,27 +3345,9 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
 }
 #endif
 
-/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the CRC-32C of base. -- */
+/* == kernels/classes.h ============================================================================ */
 
-/* Element i as an integer. */
-LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
-{
-    switch (width) {
-    case 1: return p[i];
-    case 2: return lmc__load16(p + 2 * i);
-    case 4: return lmc__load32(p + 4 * i);
-    default: return lmc__load64(p + 8 * i);
-    }
-}
-LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
-{
-    switch (width) {
-    case 1: p[i] = (uint8_t)v; break;
-    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
-    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
-    default: lmc__store64(p + 8 * i, v);
-    }
-}
+/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the CRC-32C of base. -- */
 
 /* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
@@ -3540,6 +3577,8 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLA
     return crc;
 }
 #endif
+
+/* == kernels/group.h ============================================================================== */
 
 /* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next place of the list of plane p and the
  * element's class. Returns the CRC-32C of src. -- */
@@ -4196,6 +4235,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *bas
 }
 #endif
 
+/* == kernels/grids.h ============================================================================== */
+
 /* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32, little-endian; symbols are 16 bits -- */
 
 /* The scale that an element's prediction gives. */
@@ -4614,6 +4655,8 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 #endif
 
+/* == kernels/dispatch.h =========================================================================== */
+
 #define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
     lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
 #if LMC__VECTORS
@@ -4682,8 +4725,7 @@ static const lmc__kernels lmc__kernels_avx512 = {
 };
 #endif
 
-/* == 7 dispatch ======================================================================================================
- * One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
+/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -4786,9 +4828,7 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
     return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
 }
 
-/* == 8 codec stages, in the order of the pipeline =================================================================== */
-
-/* -- 8.1 dtypes -- */
+/* == codec/dtypes.h =============================================================================== */
 
 static const struct { const char *name; uint8_t bits, width, is_float; } lmc__dtypes[LMC_DTYPE_COUNT] = {
     {"AUTO", 8, 1, 0}, {"BOOL", 8, 1, 0}, {"F4", 4, 1, 0}, {"F6_E2M3", 6, 1, 0}, {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0}, {"I8", 8, 1, 0},
@@ -4820,7 +4860,78 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
-/* -- 8.2 trees (spec 8.2, 8.4) -- */
+/* == codec/half.h ================================================================================= */
+
+/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* F32 to F16, likewise. */
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach infinity, as it should */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    {
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000, half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
+{
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
+    size_t i;
+    if (conversion == LMC_CONVERT_F32_TO_BF16)
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
+    else
+        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+}
+
+/* == codec/tree.h ================================================================================= */
+
+/* spec 8.4; python3 spec/frozen_trees.py --c */
+static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
+    {  0,   0,   0,   0,   0,   0,  32, 160,  64,   0,   0,   0,   0,   0,   0}, /*  0 */
+    {  0,   0,   0,   0,   0,  16,  32,  64, 112,  32,   0,   0,   0,   0,   0}, /*  1 */
+    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  2 */
+    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  3 */
+    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  4 */
+    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  5 */
+    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  6 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  7 */
+    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  8 */
+    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  9 */
+};
+
+/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+static const uint8_t lmc__frozen_order[256] = {
+      0,   1,   2,   4,   8,  16,  32,  64, 128,   3,   5,   6,   9,  10,  12,  17,
+     18,  20,  24,  33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96, 129, 130,
+    132, 136, 144, 160, 192,   7,  11,  13,  14,  19,  21,  22,  25,  26,  28,  35,
+     37,  38,  41,  42,  44,  49,  50,  52,  56,  67,  69,  70,  73,  74,  76,  81,
+     82,  84,  88,  97,  98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146,
+    148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224,  15,  23,  27,
+     29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,
+     83,  85,  86,  89,  90,  92,  99, 101, 102, 105, 106, 108, 113, 114, 116, 120,
+    135, 139, 141, 142, 147, 149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172,
+    177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210, 212, 216, 225, 226,
+    228, 232, 240,  31,  47,  55,  59,  61,  62,  79,  87,  91,  93,  94, 103, 107,
+    109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173,
+    174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218,
+    220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248,  63,  95, 111, 119, 123,
+    125, 126, 159, 175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237,
+    238, 243, 245, 246, 249, 250, 252, 127, 191, 223, 239, 247, 251, 253, 254, 255
+};
 
 typedef struct lmc__tree {
     unsigned n_leaves;
@@ -4923,6 +5034,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/workspace.h ============================================================================ */
+
 /* -- 8.3 workspace --
  * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
  *   planes      w lists of n, or a list for each class in place of one; with joint coding two strips in place of one of them
@@ -5001,14 +5114,20 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
-/* -- 8.4 encoding lists -- */
-
 typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
     uint8_t *out, *end; /* of the payload: what would pass the end is not worth coding */
 } lmc__encoder;
+
+static int lmc__is_workspace(size_t ws_size, size_t n)
+{
+    size_t needed = lmc_workspace_size(n);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* == codec/plan.h ================================================================================= */
 
 /* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
@@ -5196,6 +5315,8 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     return LMC__CHOOSE_TREE;
 }
 
+/* == codec/put_list.h ============================================================================= */
+
 static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
                          uint8_t *list, uint8_t *spare, size_t n);
 
@@ -5367,7 +5488,187 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
     return lmc__put_tree_header(e, plan) && lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
 }
 
-/* -- 8.5 encoding blocks (spec 7) -- */
+/* == codec/get_list.h ============================================================================= */
+
+typedef struct lmc__decoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    const uint8_t *in, *end;
+    lmc__ahead ahead;
+} lmc__decoder;
+
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                     uint8_t *list, uint8_t *spare, size_t n);
+
+/* The unused bits of the last of size bytes that hold n bits are zero. */
+LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+{
+    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+}
+
+/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input says, mask has n bits and
+ * no others, so its number of ones is at most n. */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n, const uint8_t **mask)
+{
+    const size_t size = (n + 7) / 8;
+    unsigned mode = 0;
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+    }
+    if (mode == 0) {
+        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+        *mask = d->in;
+        d->in += size;
+    } else {
+        lmc__tree *tree = &d->scratch->trees[nesting + 1];
+        uint8_t *list, *spare;
+        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        spare = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
+        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
+        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        *mask = list;
+    }
+    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
+ * and, if it was nested, the mask are in spare and on the stack, list is free again. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    size_t n_right;
+    lmc__split split;
+    lmc__set_split(tree, depth, x, a, b, &split);
+    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
+    }
+    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b, spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
+/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
+ * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
+ * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
+                                     uint8_t *list, uint8_t *spare, size_t n)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = d->stack.top;
+    lmc__merged sides;
+    unsigned flat;
+
+    if (n == 0) return LMC_OK;
+    if (b - a == 1) {
+        if (a != tree->escape) {
+            memset(list, tree->symbol[a], n);
+            return LMC_OK;
+        }
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        memcpy(list, d->in, n);
+        d->in += n;
+        return LMC_OK;
+    }
+    flat = lmc__tree_flat_depth(tree, a, b, depth);
+    if (flat) {
+        unsigned i;
+        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
+        d->in += flat * row;
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
+ * in spare and on the stack. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
+{
+    lmc__tree *tree = &d->scratch->trees[0];
+    uint8_t lengths[256];
+    unsigned first, count, n_fields, escape_length = 0, i;
+    size_t size;
+    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
+    first = d->in[0];
+    count = d->in[1] + 1u;
+    d->in += 2;
+    n_fields = count + (has_escape ? 1 : 0);
+    size = (n_fields + 1) / 2;
+    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
+    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
+    if (has_escape) {
+        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
+        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+    }
+    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length), LMC_ERR_CORRUPT);
+    d->in += size;
+    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        root->mask = NULL;
+        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
+    }
+    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
+}
+
+/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    unsigned mode;
+    uint8_t *list, *top;
+    lmc__merged root;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    side->list = NULL;
+    side->value = 0;
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        side->value = *d->in++;
+        return LMC_OK;
+    }
+    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
+        side->list = d->in;
+        d->in += n;
+        return LMC_OK;
+    }
+    side->list = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_RAW) {
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        memcpy(list, d->in, n);
+        d->in += n;
+        return LMC_OK;
+    }
+    top = d->stack.top;
+    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* == codec/sample.h =============================================================================== */
 
 /* The element of n where the sample's run i starts: every fourth step, then the ones behind these, and so on; so every quarter is a
  * sample of the whole block, too. */
@@ -5458,6 +5759,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+
+/* == codec/put_planes.h =========================================================================== */
 
 /* What a block is checked against. */
 typedef struct lmc__block_crcs { uint32_t content, base; } lmc__block_crcs;
@@ -5681,13 +5984,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     return (size_t)(e->out - dst);
 }
 
-static int lmc__is_workspace(size_t ws_size, size_t n)
-{
-    size_t needed = lmc_workspace_size(n);
-    return needed != 0 && ws_size >= needed;
-}
-
-/* -- 8.6 encoding predicted blocks (spec 7.2, 7.3) -- */
+/* == codec/put_delta.h ============================================================================ */
 
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
@@ -5991,113 +6288,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
     return (size_t)(e->out - dst);
 }
 
-/* -- 8.7 encoding blocks: the smaller of both ways -- */
-
-typedef struct lmc__block_coding {
-    unsigned width, prediction, grouping;
-    int rotate;
-    lmc__joint joint;
-    lmc__block_crcs crcs;
-    size_t payload_size; /* 0: stored */
-} lmc__block_coding;
-
-static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap, const uint8_t *src, size_t n,
-                               enum lmc_level level)
-{
-    uint8_t *const top = e->stack.top;
-    int has_crc = 0;
-    coding->prediction = coding->grouping = 0;
-    coding->crcs.base = 0;
-    coding->joint.extra = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate, level, &coding->joint, &coding->crcs.content, &has_crc);
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
-    e->stack.top = top;
-}
-
-/* Leaves coding as it is if that is not smaller than cap and than the elements. */
-static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta, uint8_t *dst, size_t cap, const uint8_t *src,
-                              const uint8_t *base, size_t n, enum lmc_level level)
-{
-    uint8_t *const top = e->stack.top;
-    lmc__block_crcs crcs;
-    const size_t payload_size = lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
-    e->stack.top = top;
-    if (payload_size == 0) return;
-    coding->prediction = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) | delta->grouping.n_natural << 4;
-    coding->rotate = delta->subtract;
-    coding->joint.extra = 0;
-    coding->crcs = crcs;
-    coding->payload_size = payload_size;
-}
-
-static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    enum lmc__verdict verdict = LMC__DIRECT;
-    lmc__block_coding coding;
-    lmc__delta delta;
-    lmc__encoder e;
-    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
-
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    memset(&coding, 0, sizeof coding);
-    coding.width = lmc_dtype_width(dtype);
-    coding.rotate = lmc__dtypes[dtype].is_float;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
-    n = size / coding.width;
-    if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict == LMC__DELTA) {
-        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
-        if (coding.prediction == 0) { /* the sample has promised too much */
-            verdict = LMC__EITHER;
-            tried = delta.worth;
-        }
-    }
-    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
-        const size_t direct_size = coding.payload_size;
-        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
-        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
-    }
-    if (coding.payload_size) {
-        const unsigned residual = coding.rotate ? 4u : 0u;
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 | LMC__LAYOUT_PLANES << 5, coding.prediction,
-                              coding.grouping, n, coding.payload_size, coding.crcs, k, position);
-    } else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.payload_size = size;
-        memcpy(payload, src, size);
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n, size, coding.crcs, k, position);
-    }
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
-    return LMC_OK;
-}
-
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit and the workspace. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws, size_t ws_size)
-{
-    const unsigned width = lmc_dtype_width(dtype);
-    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT || (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS)
-        return LMC_ERR_ARGUMENT;
-    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, (const uint8_t *)prediction, dtype, level, position,
-                             ws, ws_size);
-}
-
-/* -- 8.8 quantised blocks (spec 7.6) -- */
+/* == codec/put_quantised.h ======================================================================== */
 
 #define LMC__QUANTISED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
@@ -6122,13 +6313,6 @@ struct lmc_quantizer {
     uint16_t *scales;       /* of the groups: the upper halves of F32 */
     size_t n_groups;
 };
-
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
-LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
-{
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
-    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
 
 /* n elements as F32; the result may be src. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
@@ -6290,6 +6474,112 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     return (size_t)(e->out - dst);
 }
 
+/* == codec/put_block.h ============================================================================ */
+
+typedef struct lmc__block_coding {
+    unsigned width, prediction, grouping;
+    int rotate;
+    lmc__joint joint;
+    lmc__block_crcs crcs;
+    size_t payload_size; /* 0: stored */
+} lmc__block_coding;
+
+static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap, const uint8_t *src, size_t n,
+                               enum lmc_level level)
+{
+    uint8_t *const top = e->stack.top;
+    int has_crc = 0;
+    coding->prediction = coding->grouping = 0;
+    coding->crcs.base = 0;
+    coding->joint.extra = 0;
+    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate, level, &coding->joint, &coding->crcs.content, &has_crc);
+    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
+    e->stack.top = top;
+}
+
+/* Leaves coding as it is if that is not smaller than cap and than the elements. */
+static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta, uint8_t *dst, size_t cap, const uint8_t *src,
+                              const uint8_t *base, size_t n, enum lmc_level level)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block_crcs crcs;
+    const size_t payload_size = lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
+    e->stack.top = top;
+    if (payload_size == 0) return;
+    coding->prediction = 1;
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) | delta->grouping.n_natural << 4;
+    coding->rotate = delta->subtract;
+    coding->joint.extra = 0;
+    coding->crcs = crcs;
+    coding->payload_size = payload_size;
+}
+
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
+                                         const uint8_t *base, enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws,
+                                         size_t ws_size)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    enum lmc__verdict verdict = LMC__DIRECT;
+    lmc__block_coding coding;
+    lmc__delta delta;
+    lmc__encoder e;
+    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
+
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    memset(&coding, 0, sizeof coding);
+    coding.width = lmc_dtype_width(dtype);
+    coding.rotate = lmc__dtypes[dtype].is_float;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
+    n = size / coding.width;
+    if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
+    if (verdict == LMC__DELTA) {
+        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
+        if (coding.prediction == 0) { /* the sample has promised too much */
+            verdict = LMC__EITHER;
+            tried = delta.worth;
+        }
+    }
+    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
+    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
+        const size_t direct_size = coding.payload_size;
+        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
+        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
+    }
+    if (coding.payload_size) {
+        const unsigned residual = coding.rotate ? 4u : 0u;
+        lmc__put_block_header(out, lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 | LMC__LAYOUT_PLANES << 5, coding.prediction,
+                              coding.grouping, n, coding.payload_size, coding.crcs, k, position);
+    } else {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        coding.payload_size = size;
+        memcpy(payload, src, size);
+        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n, size, coding.crcs, k, position);
+    }
+    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    return LMC_OK;
+}
+
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit and the workspace. */
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size, const void *prediction,
+                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws, size_t ws_size)
+{
+    const unsigned width = lmc_dtype_width(dtype);
+    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT || (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        return LMC_ERR_ARGUMENT;
+    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, (const uint8_t *)prediction, dtype, level, position,
+                             ws, ws_size);
+}
+
 /* The same with its header; or its restored elements stored. *content: these, in the workspace. */
 static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
                                              const uint8_t *second, const lmc_quantizer *q, uint64_t first, enum lmc_level level,
@@ -6324,327 +6614,7 @@ static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, s
     return LMC_OK;
 }
 
-/* -- 8.9 decoding lists -- */
-
-typedef struct lmc__decoder {
-    const lmc__kernels *k;
-    lmc__scratch *scratch;
-    lmc__stack stack;
-    const uint8_t *in, *end;
-    lmc__ahead ahead;
-} lmc__decoder;
-
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n);
-
-/* The unused bits of the last of size bytes that hold n bits are zero. */
-LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
-{
-    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
-}
-
-/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input says, mask has n bits and
- * no others, so its number of ones is at most n. */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n, const uint8_t **mask)
-{
-    const size_t size = (n + 7) / 8;
-    unsigned mode = 0;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        mode = *d->in++;
-    }
-    if (mode == 0) {
-        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-        *mask = d->in;
-        d->in += size;
-    } else {
-        lmc__tree *tree = &d->scratch->trees[nesting + 1];
-        uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
-        list = lmc__push_list(&d->stack, size);
-        spare = lmc__push_list(&d->stack, size);
-        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
-        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
-        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
-        *mask = list;
-    }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
- * and, if it was nested, the mask are in spare and on the stack, list is free again. */
-static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
-{
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    size_t n_right;
-    lmc__split split;
-    lmc__set_split(tree, depth, x, a, b, &split);
-    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
-    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
-    sides->left.list = sides->right.list = NULL;
-    sides->left.value = sides->right.value = 0;
-    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
-    else {
-        sides->left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
-    }
-    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
-    else {
-        sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b, spare + (n - n_right), list, n_right));
-    }
-    return LMC_OK;
-}
-
-/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
- * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
- * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n)
-{
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    const size_t row = (n + 7) / 8;
-    uint8_t *const top = d->stack.top;
-    lmc__merged sides;
-    unsigned flat;
-
-    if (n == 0) return LMC_OK;
-    if (b - a == 1) {
-        if (a != tree->escape) {
-            memset(list, tree->symbol[a], n);
-            return LMC_OK;
-        }
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
-        unsigned i;
-        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
-        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
-        d->in += flat * row;
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
-    d->k->merge(list, sides.mask, n, sides.left, sides.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
- * in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
-{
-    lmc__tree *tree = &d->scratch->trees[0];
-    uint8_t lengths[256];
-    unsigned first, count, n_fields, escape_length = 0, i;
-    size_t size;
-    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-    first = d->in[0];
-    count = d->in[1] + 1u;
-    d->in += 2;
-    n_fields = count + (has_escape ? 1 : 0);
-    size = (n_fields + 1) / 2;
-    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
-    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
-    if (has_escape) {
-        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
-    }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length), LMC_ERR_CORRUPT);
-    d->in += size;
-    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
-        root->mask = NULL;
-        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
-    }
-    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
-}
-
-/* -- 8.10 decoding blocks -- */
-
-/* The payload of a block in layout planes. The last tree's root is merged with the join. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate, unsigned extra,
-                                       uint32_t *crc)
-{
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    lmc__const_planes planes;
-    lmc__joint joint;
-    lmc__merged root;
-    unsigned p;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL;
-    lmc__set_joint(&joint, extra, 0, n);
-    if (extra) {
-        LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-        joint.offset = lmc__load16(d->in);
-        LMC__CHECK(joint.offset < 256u << extra, LMC_ERR_CORRUPT);
-        d->in += 2;
-    }
-    for (p = 0; p < width; p++) {
-        unsigned mode;
-        uint8_t *list;
-        if (extra && p == width - 2) {
-            size_t i;
-            LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);
-            joint.packed = d->in;
-            d->in += joint.packed_size;
-            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
-            continue;
-        }
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        mode = *d->in++;
-        if (mode == LMC__PLANE_RAW) { /* used where it lies */
-            LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-            planes.row[p] = d->in;
-            d->in += n;
-            continue;
-        }
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        if (mode != LMC__PLANE_CONSTANT && root.mask) { /* the spare is needed again; the mask may be above the row */
-            d->k->merge(root.row, root.mask, n, root.left, root.right);
-            root.mask = NULL;
-        }
-        planes.row[p] = list = lmc__push_list(&d->stack, n);
-        LMC__CHECK(list, LMC_ERR_WORKSPACE);
-        if (mode == LMC__PLANE_CONSTANT) {
-            LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(list, *d->in++, n);
-        } else {
-            root.plane = p;
-            root.row = list;
-            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-        }
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (extra) {
-        planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
-    }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
-    return LMC_OK;
-}
-
-/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
-{
-    unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    side->list = NULL;
-    side->value = 0;
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        side->value = *d->in++;
-        return LMC_OK;
-    }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
-        side->list = d->in;
-        d->in += n;
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_RAW) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* The payload of a block with a prediction or with classes (spec 7.3). base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uint8_t *base, const lmc_block_info *info, int subtract,
-                                        unsigned coding, uint32_t *crc)
-{
-    const unsigned width = info->width;
-    const int sparse = coding >> 3 & 1;
-    const size_t n = info->n;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    const uint8_t *masks[LMC__MAX_CLASSES];
-    size_t n_of[LMC__MAX_CLASSES];
-    lmc__grouping grouping;
-    lmc__class_sides sides;
-    unsigned c, p;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    grouping.n_classes = (coding & 7) + 1;
-    grouping.n_natural = coding >> 4 & 7;
-    LMC__CHECK((size_t)(d->end - d->in) >= grouping.n_classes - 1, LMC_ERR_CORRUPT);
-    for (c = 0; c + 1 < grouping.n_classes; c++) {
-        grouping.threshold[c] = *d->in++;
-        LMC__CHECK(grouping.threshold[c] > (c ? grouping.threshold[c - 1] : 0), LMC_ERR_CORRUPT);
-    }
-    n_of[0] = n;
-    if (base) {
-        const uint32_t base_crc = grouping.n_classes == 1 ? d->k->crc32c(0, base, info->size) : d->k->count_classes(n_of, base, n, width, &grouping);
-        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    }
-    for (c = 0; c < grouping.n_classes && sparse; c++)
-        if (n_of[c]) LMC__TRY(lmc__get_mask(d, 0, n_of[c], &masks[c]));
-    for (p = 0; p < grouping.n_natural; p++) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        sides.side[0][p].list = d->in;
-        d->in += n;
-    }
-    for (c = 0; c < grouping.n_classes; c++) {
-        const size_t m = sparse && n_of[c] ? d->k->count_ones(masks[c], (n_of[c] + 7) / 8) : n_of[c];
-        for (p = grouping.n_natural; p < width; p++) {
-            lmc__side *const side = &sides.side[c][p];
-            side->list = NULL;
-            side->value = 0;
-            if (m == 0) continue;
-            if (sparse && m < n_of[c]) { /* between the coded ones: zeros */
-                lmc__side zero, coded;
-                uint8_t *const list = lmc__push_list(&d->stack, n_of[c]), *const top = d->stack.top;
-                LMC__CHECK(list, LMC_ERR_WORKSPACE);
-                LMC__TRY(lmc__get_list(d, &coded, spare, m));
-                zero.list = NULL;
-                zero.value = 0;
-                d->k->merge(list, masks[c], n_of[c], zero, coded);
-                d->stack.top = top;
-                side->list = list;
-            } else {
-                LMC__TRY(lmc__get_list(d, side, spare, m));
-            }
-        }
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &sides, n, width, subtract, &grouping, d->ahead);
-    else {
-        lmc__const_planes planes;
-        for (p = 0; p < width; p++) {
-            const lmc__side *const side = &sides.side[0][p];
-            planes.row[p] = side->list;
-            if (!side->list) {
-                uint8_t *const list = lmc__push_list(&d->stack, n);
-                LMC__CHECK(list, LMC_ERR_WORKSPACE);
-                memset(list, side->value, n);
-                planes.row[p] = list;
-            }
-        }
-        *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, subtract, d->ahead);
-    }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
-    return LMC_OK;
-}
+/* == codec/get_quantised.h ======================================================================== */
 
 /* What the head of a quantised block's payload says. */
 typedef struct lmc__quantised {
@@ -6789,6 +6759,148 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
     return LMC_OK;
 }
 
+/* == codec/get_block.h ============================================================================ */
+
+/* The payload of a block in layout planes. The last tree's root is merged with the join. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate, unsigned extra,
+                                       uint32_t *crc)
+{
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__joint joint;
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL;
+    lmc__set_joint(&joint, extra, 0, n);
+    if (extra) {
+        LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
+        joint.offset = lmc__load16(d->in);
+        LMC__CHECK(joint.offset < 256u << extra, LMC_ERR_CORRUPT);
+        d->in += 2;
+    }
+    for (p = 0; p < width; p++) {
+        unsigned mode;
+        uint8_t *list;
+        if (extra && p == width - 2) {
+            size_t i;
+            LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);
+            joint.packed = d->in;
+            d->in += joint.packed_size;
+            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
+            continue;
+        }
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+        if (mode == LMC__PLANE_RAW) { /* used where it lies */
+            LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+            planes.row[p] = d->in;
+            d->in += n;
+            continue;
+        }
+        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+        if (mode != LMC__PLANE_CONSTANT && root.mask) { /* the spare is needed again; the mask may be above the row */
+            d->k->merge(root.row, root.mask, n, root.left, root.right);
+            root.mask = NULL;
+        }
+        planes.row[p] = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
+        if (mode == LMC__PLANE_CONSTANT) {
+            LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+            memset(list, *d->in++, n);
+        } else {
+            root.plane = p;
+            root.row = list;
+            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+        }
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (extra) {
+        planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, d->ahead);
+    if (d->ahead.data) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
+/* The payload of a block with a prediction or with classes (spec 7.3). base: as many bytes as dst, which may be the same; or NULL. */
+static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uint8_t *base, const lmc_block_info *info, int subtract,
+                                        unsigned coding, uint32_t *crc)
+{
+    const unsigned width = info->width;
+    const int sparse = coding >> 3 & 1;
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    const uint8_t *masks[LMC__MAX_CLASSES];
+    size_t n_of[LMC__MAX_CLASSES];
+    lmc__grouping grouping;
+    lmc__class_sides sides;
+    unsigned c, p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    grouping.n_classes = (coding & 7) + 1;
+    grouping.n_natural = coding >> 4 & 7;
+    LMC__CHECK((size_t)(d->end - d->in) >= grouping.n_classes - 1, LMC_ERR_CORRUPT);
+    for (c = 0; c + 1 < grouping.n_classes; c++) {
+        grouping.threshold[c] = *d->in++;
+        LMC__CHECK(grouping.threshold[c] > (c ? grouping.threshold[c - 1] : 0), LMC_ERR_CORRUPT);
+    }
+    n_of[0] = n;
+    if (base) {
+        const uint32_t base_crc = grouping.n_classes == 1 ? d->k->crc32c(0, base, info->size) : d->k->count_classes(n_of, base, n, width, &grouping);
+        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
+    }
+    for (c = 0; c < grouping.n_classes && sparse; c++)
+        if (n_of[c]) LMC__TRY(lmc__get_mask(d, 0, n_of[c], &masks[c]));
+    for (p = 0; p < grouping.n_natural; p++) {
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        sides.side[0][p].list = d->in;
+        d->in += n;
+    }
+    for (c = 0; c < grouping.n_classes; c++) {
+        const size_t m = sparse && n_of[c] ? d->k->count_ones(masks[c], (n_of[c] + 7) / 8) : n_of[c];
+        for (p = grouping.n_natural; p < width; p++) {
+            lmc__side *const side = &sides.side[c][p];
+            side->list = NULL;
+            side->value = 0;
+            if (m == 0) continue;
+            if (sparse && m < n_of[c]) { /* between the coded ones: zeros */
+                lmc__side zero, coded;
+                uint8_t *const list = lmc__push_list(&d->stack, n_of[c]), *const top = d->stack.top;
+                LMC__CHECK(list, LMC_ERR_WORKSPACE);
+                LMC__TRY(lmc__get_list(d, &coded, spare, m));
+                zero.list = NULL;
+                zero.value = 0;
+                d->k->merge(list, masks[c], n_of[c], zero, coded);
+                d->stack.top = top;
+                side->list = list;
+            } else {
+                LMC__TRY(lmc__get_list(d, side, spare, m));
+            }
+        }
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (base) *crc = d->k->ungroup(dst, base, &sides, n, width, subtract, &grouping, d->ahead);
+    else {
+        lmc__const_planes planes;
+        for (p = 0; p < width; p++) {
+            const lmc__side *const side = &sides.side[0][p];
+            planes.row[p] = side->list;
+            if (!side->list) {
+                uint8_t *const list = lmc__push_list(&d->stack, n);
+                LMC__CHECK(list, LMC_ERR_WORKSPACE);
+                memset(list, side->value, n);
+                planes.row[p] = list;
+            }
+        }
+        *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, subtract, d->ahead);
+    }
+    if (d->ahead.data) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
 /* The header of a block, after its CRC. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
@@ -6883,7 +6995,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
-/* -- 8.11 waves: blocks that are coded at the same time -- */
+/* == tensor/wave.h ================================================================================ */
 
 /* One block of a wave. */
 typedef struct lmc__job {
@@ -6996,7 +7108,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     return LMC_OK;
 }
 
-/* -- 8.12 tensors in memory -- */
+/* == tensor/tensor.h ============================================================================== */
 
 /* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
@@ -7223,7 +7335,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     return LMC_OK;
 }
 
-/* -- 8.13 fitting quantisers -- */
+/* == quantise/clusters.h ========================================================================== */
 
 /* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the sum of squared distances to the cells' means
  * is least. For a price on each cell the best cells are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's
@@ -7333,6 +7445,8 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
     }
     return n;
 }
+
+/* == quantise/fit.h =============================================================================== */
 
 #define LMC__MIN_QUANTISED 16384u   /* elements: below, codebooks and scales are not worth it */
 #define LMC__FIT_CHUNK 16384u       /* elements that are read at once */
@@ -8018,29 +8132,56 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
     return LMC_OK;
 }
 
-/* == 9 snapshots ===================================================================================================== */
+/* == snapshot/buffer.h ============================================================================ */
 
-/* -- 9.1 identities (spec 9.2, 9.3) -- */
+typedef struct lmc__buffer {
+    uint8_t *data;
+    size_t size, cap;
+    void *alloc_user;
+} lmc__buffer;
 
-/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
-static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
+static void lmc__free_buffer(lmc__buffer *b)
 {
-    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
-    static const uint32_t power[64] = {
-        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
-        0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
-        0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
-        0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
-        0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
-        0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
-        0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
-        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000
-    };
-    unsigned i;
-    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
-        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
-    return a ^ b;
+    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
+    b->data = NULL;
+    b->size = b->cap = 0;
 }
+
+/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending is linear. */
+static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
+{
+    uint64_t needed, cap;
+    void *data;
+    if (more <= b->cap - b->size) return LMC_OK;
+    if (more > SIZE_MAX / 2 - b->size) return LMC_ERR_SIZE;
+    needed = b->size + more;
+    cap = (uint64_t)b->cap + b->cap / 2;
+    cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
+    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
+    if (!data) return LMC_ERR_MEMORY;
+    b->data = (uint8_t *)data;
+    b->cap = (size_t)cap;
+    return LMC_OK;
+}
+
+/* Appends `more` bytes, data or zeros if data is NULL. */
+static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
+{
+    LMC__TRY(lmc__reserve(b, more));
+    if (data && more) memcpy(b->data + b->size, data, more);
+    else if (more) memset(b->data + b->size, 0, more);
+    b->size += more;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
+{
+    uint8_t field[4];
+    lmc__store32(field, v);
+    return lmc__append(b, field, 4);
+}
+
+/* == snapshot/sha256.h ============================================================================ */
 
 typedef struct lmc__sha256 {
     uint32_t state[8];
@@ -8115,6 +8256,8 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     lmc__sha256_update(sha, end, 8);
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
+
+/* == snapshot/identity.h ========================================================================== */
 
 /* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies in one block, and in one
  * leaf of one tensor (spec 9.2) or in none. Pieces are planned in order, their CRCs taken in parallel, then absorbed in order.
@@ -8230,54 +8373,7 @@ static void lmc__finish_digester(lmc__digester *d)
     else lmc__finish_identity(d);
 }
 
-/* -- 9.2 memory -- */
-
-typedef struct lmc__buffer {
-    uint8_t *data;
-    size_t size, cap;
-    void *alloc_user;
-} lmc__buffer;
-
-static void lmc__free_buffer(lmc__buffer *b)
-{
-    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
-    b->data = NULL;
-    b->size = b->cap = 0;
-}
-
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending is linear. */
-static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
-{
-    uint64_t needed, cap;
-    void *data;
-    if (more <= b->cap - b->size) return LMC_OK;
-    if (more > SIZE_MAX / 2 - b->size) return LMC_ERR_SIZE;
-    needed = b->size + more;
-    cap = (uint64_t)b->cap + b->cap / 2;
-    cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
-    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
-    if (!data) return LMC_ERR_MEMORY;
-    b->data = (uint8_t *)data;
-    b->cap = (size_t)cap;
-    return LMC_OK;
-}
-
-/* Appends `more` bytes, data or zeros if data is NULL. */
-static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
-{
-    LMC__TRY(lmc__reserve(b, more));
-    if (data && more) memcpy(b->data + b->size, data, more);
-    else if (more) memset(b->data + b->size, 0, more);
-    b->size += more;
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
-{
-    uint8_t field[4];
-    lmc__store32(field, v);
-    return lmc__append(b, field, 4);
-}
+/* == snapshot/pipeline.h ========================================================================== */
 
 /* Bytes to be written. */
 typedef struct lmc__part {
@@ -8457,7 +8553,7 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
     c->pieces.size = 0;
 }
 
-/* -- 9.3 names in order -- */
+/* == snapshot/names.h ============================================================================= */
 
 /* Something with a name, and an identity where that counts. */
 typedef struct lmc__item {
@@ -8556,7 +8652,7 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
     return LMC_OK;
 }
 
-/* -- 9.4 sections (spec 5) -- */
+/* == snapshot/sections.h ========================================================================== */
 
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number, const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -8869,7 +8965,125 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* -- 9.5 predictions (spec 5.2) -- */
+/* Size of the index entry at p, which is known to be sound. */
+static size_t lmc__entry_size(const uint8_t *p)
+{
+    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
+    if (p[8] == 'F') {
+        const uint32_t n_tensors = lmc__load32(body + 32);
+        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+    } else {
+        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+        return size + LMC__BLOCK_ENTRY_SIZE * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+    }
+}
+
+/* Names and identities of everything that has them among n_entries sound index entries at p. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') {
+            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
+            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size, *identity = body + (size_t)lmc__load64(p + 16) + 16;
+            uint32_t i;
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+            for (i = 0; i < n_tensors; i++) {
+                const uint32_t name_size = lmc__load32(entry + 16);
+                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
+                LMC__TRY(lmc__append_item(items, name, name_size, identity + (size_t)LMC_IDENTITY_SIZE * i));
+                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+
+static int lmc__has_base(const uint8_t *header)
+{
+    unsigned i, any = 0;
+    for (i = 32; i < 64; i++) any |= header[i];
+    return any != 0;
+}
+
+/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+{
+    size_t i;
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth)
+{
+    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
+    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
+    *chain_depth = lmc__load32((const uint8_t *)header + 64);
+    return LMC_OK;
+}
+
+/* *total += size, if the limits allow that. */
+static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+{
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    if (size > most || *total > most - size) return 0;
+    *total += size;
+    return 1;
+}
+
+/* The beginning of an input that has only size bytes of a header: what to say of it. */
+static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
+{
+    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+}
+
+static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at, uint64_t index_size, uint64_t total, const lmc__kernels *k)
+{
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size && lmc__load64(trailer + 16) == total, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Metadata entries, exactly [p, end). */
+static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
+{
+    lmc__item last, next;
+    uint32_t i;
+    last.name = NULL;
+    last.size = 0;
+    for (i = 0; i < n; i++) {
+        uint32_t key_size, value_size;
+        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
+        key_size = lmc__load32(p);
+        value_size = lmc__load32(p + 4);
+        p += 8;
+        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING && value_size <= LMC__MAX_VALUE_SIZE, LMC_ERR_CORRUPT);
+        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);
+        next.name = p;
+        next.size = key_size;
+        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        last = next;
+        p += (size_t)key_size + value_size;
+    }
+    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* == snapshot/origin.h ============================================================================ */
 
 /* Bytes of a file. */
 typedef struct lmc__range {
@@ -9014,34 +9228,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* F32 to F16, likewise. */
-LMC__INLINE unsigned lmc__to_f16(uint32_t v)
-{
-    const unsigned sign = v >> 16 & 0x8000;
-    const uint32_t magnitude = v & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach infinity, as it should */
-        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
-    {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
-        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000, half = (uint32_t)1 << (shift - 1);
-        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
-    }
-}
-
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
-{
-    uint8_t *const out = (uint8_t *)dst;
-    const uint8_t *const in = (const uint8_t *)src;
-    size_t i;
-    if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else
-        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
-}
-
 static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i) { return run->segments + (size_t)LMC__SEGMENT_SIZE * i; }
 
 /* Bytes of prediction for one of the run. */
@@ -9121,7 +9307,16 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
-/* -- 9.6 writer -- */
+/* The base that the header wants is the one of the origin. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
+
+/* == snapshot/writer.h ============================================================================ */
 
 /* Files of unknown size are cut into runs of this many bytes, which are collected before they are written. */
 #define LMC__PENDING_SIZE ((size_t)16 << 20)
@@ -9739,42 +9934,6 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Size of the index entry at p, which is known to be sound. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size, *identity = body + (size_t)lmc__load64(p + 16) + 16;
-            uint32_t i;
-            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size, identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
-            }
-        }
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
@@ -9842,100 +10001,7 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
     return w->offset - pending;
 }
 
-/* -- 9.7 reading, both ways -- */
-
-#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at, uint64_t index_size, uint64_t total, const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size && lmc__load64(trailer + 16) == total, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* Metadata entries, exactly [p, end). */
-static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
-{
-    lmc__item last, next;
-    uint32_t i;
-    last.name = NULL;
-    last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
-        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
-        key_size = lmc__load32(p);
-        value_size = lmc__load32(p + 4);
-        p += 8;
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING && value_size <= LMC__MAX_VALUE_SIZE, LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        next.name = p;
-        next.size = key_size;
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
-        last = next;
-        p += (size_t)key_size + value_size;
-    }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* -- 9.8 restore -- */
+/* == snapshot/restore.h =========================================================================== */
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -10296,7 +10362,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     return status;
 }
 
-/* -- 9.9 reader -- */
+/* == snapshot/reader.h ============================================================================ */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -10562,132 +10628,6 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* The base's files by path; of one path the order is any. */
-static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
-{
-    size_t i;
-    for (i = 0; i < base->n_files; i++) {
-        const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
-    }
-    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
-    return LMC_OK;
-}
-
-/* The base's file of that path, kind and size; NULL: there is none. */
-static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items, const lmc_file *file)
-{
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
-    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind && found->size == file->size ? found : NULL;
-}
-
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's or, where that is not at hand, the
- * snapshot's own: then it seems so. *tensor: of file, the first that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment, size_t *tensor)
-{
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
-    const lmc_tensor *t;
-    if (number == 0) return 1;
-    if (file->n_tensors == 0) return from == at && (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors && file->tensors[*tensor].offset + file->tensors[*tensor].size <= at) ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and identity, the encoder may have meant any: they have the same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
-}
-
-LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
-{
-    const lmc_base *base = r ? r->origin.base : NULL;
-    lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
-    if (can && base) {
-        items.alloc_user = r->options.alloc_user;
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
-    }
-    for (i = 0; can && i < r->n_files; i++) {
-        const lmc__reader_file *f = lmc__file_at(r, i);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL;
-        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
-        }
-    }
-    lmc__free_buffer(&items);
-    return can;
-}
-
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
-{
-    lmc_reader_options defaults;
-    enum lmc_status status;
-    lmc_reader *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
-    if (!r) return LMC_ERR_MEMORY;
-    memset(r, 0, sizeof *r);
-    r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
-    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
-    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
-    r->origin.read_back = lmc__read_reader_back;
-    r->origin.user = r;
-    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
-    if (status != LMC_OK) {
-        lmc_free_reader(r);
-        return status;
-    }
-    *reader = r;
-    return LMC_OK;
-}
-
-LMC_API void lmc_free_reader(lmc_reader *r)
-{
-    size_t i;
-    if (!r) return;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    lmc__free_coder(&r->own_coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->files);
-    lmc__free_buffer(&r->runs);
-    lmc__free_buffer(&r->block_at);
-    lmc__free_buffer(&r->keys);
-    lmc__free_buffer(&r->metadata);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->window);
-    lmc__free_buffer(&r->base[0]);
-    lmc__free_buffer(&r->base[1]);
-    lmc__free_salvage(r);
-    lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
-}
-
 LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->n_files : 0; }
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i) { return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL; }
@@ -10882,6 +10822,136 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
+LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+}
+
+LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
+    return r ? r->chain_depth : 0;
+}
+
+LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
+
+LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key, const void **value, size_t *size)
+{
+    const lmc__entry *entry;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
+    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
+    *key = (const char *)r->keys.data + entry->key_at;
+    *value = entry->value;
+    *size = entry->size;
+    return LMC_OK;
+}
+
+LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset, uint64_t size)
+{
+    const lmc__reader_file *f;
+    uint64_t encoded = 0;
+    size_t number;
+    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
+    f = lmc__file_at(r, file_number);
+    if (offset >= f->file.size) return 0;
+    size = lmc__min64(size, f->file.size - offset);
+    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+        const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
+        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
+        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
+        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
+        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
+        encoded += block_at[last + 1] - block_at[first];
+        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
+        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        offset += n;
+        size -= n;
+    }
+    return encoded;
+}
+
+/* == snapshot/in_place.h ========================================================================== */
+
+/* The base's files by path; of one path the order is any. */
+static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
+        ((lmc__item *)(void *)items->data)[i].file_number = i;
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
+/* The base's file of that path, kind and size; NULL: there is none. */
+static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items, const lmc_file *file)
+{
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    const lmc_file *found = NULL;
+    size_t low = 0, high = base->n_files;
+    lmc__item wanted;
+    wanted.name = (const uint8_t *)file->path;
+    wanted.size = strlen(file->path);
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
+        else high = middle;
+    }
+    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind && found->size == file->size ? found : NULL;
+}
+
+/* The prediction of a segment by the base has the segment's own place in file, which is the base's or, where that is not at hand, the
+ * snapshot's own: then it seems so. *tensor: of file, the first that does not end before the segment; to be advanced. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment, size_t *tensor)
+{
+    const uint32_t number = lmc__load32(segment + 4);
+    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
+    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const lmc_tensor *t;
+    if (number == 0) return 1;
+    if (file->n_tensors == 0) return from == at && (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
+    while (*tensor < file->n_tensors && file->tensors[*tensor].offset + file->tensors[*tensor].size <= at) ++*tensor;
+    if (*tensor == file->n_tensors) return 0;
+    t = &file->tensors[*tensor];
+    if (t->offset > at || at - t->offset != from) return 0;
+    /* of several items of one name and identity, the encoder may have meant any: they have the same bytes */
+    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+}
+
+LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+{
+    const lmc_base *base = r ? r->origin.base : NULL;
+    lmc__buffer items;
+    size_t i, j, k;
+    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    memset(&items, 0, sizeof items);
+    if (can && base) {
+        items.alloc_user = r->options.alloc_user;
+        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+    }
+    for (i = 0; can && i < r->n_files; i++) {
+        const lmc__reader_file *f = lmc__file_at(r, i);
+        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
+        size_t tensor = 0;
+        can = file != NULL;
+        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+            const lmc__run *run = &lmc__run_at(r, j)->run;
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+        }
+    }
+    lmc__free_buffer(&items);
+    return can;
+}
+
+/* == snapshot/requantise.h ======================================================================== */
+
 /* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
@@ -11020,58 +11090,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     return status;
 }
 
-LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
-}
-
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
-    return r ? r->chain_depth : 0;
-}
-
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
-
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key, const void **value, size_t *size)
-{
-    const lmc__entry *entry;
-    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
-    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
-    *key = (const char *)r->keys.data + entry->key_at;
-    *value = entry->value;
-    *size = entry->size;
-    return LMC_OK;
-}
-
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset, uint64_t size)
-{
-    const lmc__reader_file *f;
-    uint64_t encoded = 0;
-    size_t number;
-    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
-    f = lmc__file_at(r, file_number);
-    if (offset >= f->file.size) return 0;
-    size = lmc__min64(size, f->file.size - offset);
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-        const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
-        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
-        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
-        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
-        encoded += block_at[last + 1] - block_at[first];
-        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
-        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
-        offset += n;
-        size -= n;
-    }
-    return encoded;
-}
-
-/* -- 9.10 salvage (spec 16) -- */
+/* == snapshot/salvage.h =========================================================================== */
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
@@ -11150,18 +11169,6 @@ static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
         else high = middle;
     }
     return low;
-}
-
-/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run backwards -- */
-
-static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
-{
-    unsigned bit;
-    while (size != 0) {
-        for (bit = 0; bit < 8; bit++) state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
-        state ^= p[--size];
-    }
-    return state;
 }
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
@@ -11442,6 +11449,8 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
     }
     return LMC_OK;
 }
+
+/* == snapshot/salvage_place.h ===================================================================== */
 
 /* -- tables -- */
 
@@ -11872,6 +11881,8 @@ static void lmc__free_salvage(lmc_reader *r)
     lmc__free_buffer(&s->confirmed);
 }
 
+/* == snapshot/salvage_read.h ====================================================================== */
+
 /* -- what was found, decoded -- */
 
 /* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
@@ -12130,7 +12141,60 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
     return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
 }
 
-/* -- 9.11 identities of what is in no LMC file -- */
+/* == snapshot/open.h ============================================================================== */
+
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
+{
+    lmc_reader_options defaults;
+    enum lmc_status status;
+    lmc_reader *r;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
+    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
+    memset(r, 0, sizeof *r);
+    r->source = *source;
+    r->options = *options;
+    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
+    r->coder = options->lender ? options->lender->coder : &r->own_coder;
+    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
+    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
+    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
+    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->origin.read_back = lmc__read_reader_back;
+    r->origin.user = r;
+    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
+    if (status != LMC_OK) {
+        lmc_free_reader(r);
+        return status;
+    }
+    *reader = r;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_reader(lmc_reader *r)
+{
+    size_t i;
+    if (!r) return;
+    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
+    lmc__free_coder(&r->own_coder);
+    lmc__free_buffer(&r->index);
+    lmc__free_buffer(&r->files);
+    lmc__free_buffer(&r->runs);
+    lmc__free_buffer(&r->block_at);
+    lmc__free_buffer(&r->keys);
+    lmc__free_buffer(&r->metadata);
+    lmc__free_buffer(&r->paths);
+    lmc__free_buffer(&r->window);
+    lmc__free_buffer(&r->base[0]);
+    lmc__free_buffer(&r->base[1]);
+    lmc__free_salvage(r);
+    lmc__free_origin(&r->origin);
+    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
+}
+
+/* == snapshot/identify.h ========================================================================== */
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
@@ -12220,7 +12284,7 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
     return status;
 }
 
-/* -- 9.12 memory in place of callbacks -- */
+/* == snapshot/memory.h ============================================================================ */
 
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
@@ -12288,7 +12352,7 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->size = memory->cap = memory->position = 0;
 }
 
-/* -- 9.13 names of things -- */
+/* == snapshot/status.h ============================================================================ */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
