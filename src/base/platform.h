@@ -12,7 +12,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
-#define LMC_REALLOC(user, ptr, old_size, new_size) ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
+    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
 #if defined(__GNUC__)
@@ -34,14 +35,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
 #define LMC__LITTLE_ENDIAN 1
 #else
-#define LMC__LITTLE_ENDIAN 0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#define LMC__LITTLE_ENDIAN                                                                         \
+    0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
 #endif
 
-/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section 7); no build flags.
- * A helper that takes vectors needs the attribute of its callers; one with fewer features may be inlined into one with more. */
+/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section
+ * 7); no build flags. A helper that takes vectors needs the attribute of its callers; one with
+ * fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* gcc 12's own headers set their undefined vectors from themselves: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+/* gcc 12's own headers set their undefined vectors from themselves:
+ * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -50,20 +54,25 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #include <immintrin.h>
 #include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+#define LMC__AVX512                                                                                \
+    __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
 #define LMC__X86 0
 #endif
-/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors. Never on x86 or Arm64: in functions with
- * target attributes it silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
-#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
+/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors.
+ * Never on x86 or Arm64: in functions with target attributes it silently emulates, many times
+ * slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
+    defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte order reverses what the text reads as wider
- * elements; not on riscv64, for which SIMDe 0.7 has nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
+ * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
+ * nothing: on both, partition and merge take two to six times the instructions. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -72,21 +81,27 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the compilers' own headers say char */
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
+                                                      compilers' own headers say char */
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
-#if defined(__wasm_simd128__) /* SIMDe 0.7 does these byte by byte */
+#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
-LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b) { return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F))); }
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
+{
+    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
+}
 LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
 {
-    return _mm256_set_m128i(lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
-                            lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+    return _mm256_set_m128i(
+        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
 }
 LMC__INLINE int lmc__movemask_wasm(__m256i v)
 {
-    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) | (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
+                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
 }
 #undef _mm_shuffle_epi8
 #undef _mm256_shuffle_epi8
@@ -99,14 +114,16 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #define LMC__INLINE2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
-/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the portable code. */
+/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the
+ * portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 #include <arm_neon.h>
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
+ * arm_acle.h has them for single functions. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -129,10 +146,18 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #define LMC__UNROLL
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line with LMC__CHECK. */
-#define LMC__CHECK(condition, status) do { if (LMC__UNLIKELY(!(condition))) return (status); } while (0)
+/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
+ * with LMC__CHECK. */
+#define LMC__CHECK(condition, status)                                                              \
+    do {                                                                                           \
+        if (LMC__UNLIKELY(!(condition))) return (status);                                          \
+    } while (0)
 /* Pass an error on. */
-#define LMC__TRY(expression) do { enum lmc_status lmc__s = (expression); if (lmc__s != LMC_OK) return lmc__s; } while (0)
+#define LMC__TRY(expression)                                                                       \
+    do {                                                                                           \
+        enum lmc_status lmc__s = (expression);                                                     \
+        if (lmc__s != LMC_OK) return lmc__s;                                                       \
+    } while (0)
 
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -13,8 +13,9 @@ typedef struct lmc__decoder {
     lmc__ahead ahead;
 } lmc__decoder;
 
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n);
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                     size_t n);
 
 /* The unused bits of the last of size bytes that hold n bits are zero. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
@@ -22,9 +23,10 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input says, mask has n bits and
- * no others, so its number of ones is at most n. */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n, const uint8_t **mask)
+/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input
+ * says, mask has n bits and no others, so its number of ones is at most n. */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
+                                     const uint8_t **mask)
 {
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
@@ -52,10 +54,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
-/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
- * and, if it was nested, the mask are in spare and on the stack, list is free again. */
-static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
+/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and
+ * spare: lists of n; the sides and, if it was nested, the mask are in spare and on the stack, list
+ * is free again. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                      unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                      size_t n, lmc__merged *sides)
 {
     const lmc__tree *tree = &d->scratch->trees[nesting];
     size_t n_right;
@@ -68,21 +72,25 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigne
     if (split.is_left_leaf) sides->left.value = tree->symbol[a];
     else {
         sides->left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
+        LMC__TRY(
+            lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
     }
     if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
     else {
         sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b, spare + (n - n_right), list, n_right));
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b,
+                               spare + (n - n_right), list, n_right));
     }
     return LMC_OK;
 }
 
 /* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
- * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
- * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n)
+ * Safety: every read of input is preceded by one comparison with what is left of it; nothing read
+ * from the input is used as an address or a length, but the number of ones of a mask of n bits,
+ * which is at most n. Recursion: at most 15 deep. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                     size_t n)
 {
     const lmc__tree *tree = &d->scratch->trees[nesting];
     const size_t row = (n + 7) / 8;
@@ -105,7 +113,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     if (flat) {
         unsigned i;
         LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
+        for (i = 0; i < flat; i++)
+            LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
         d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
         d->in += flat * row;
         return LMC_OK;
@@ -116,9 +125,10 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned
     return LMC_OK;
 }
 
-/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
- * in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
+/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a
+ * merge, to *root, whose sides stay in spare and on the stack. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
+                                     size_t n, lmc__merged *root)
 {
     lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
@@ -138,7 +148,8 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
         LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
     }
     LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length),
+               LMC_ERR_CORRUPT);
     d->in += size;
     if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
         root->mask = NULL;
@@ -147,7 +158,8 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
     return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
 }
 
-/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack. */
+/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack.
+ */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -163,7 +175,8 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
+    if (mode == LMC__PLANE_RAW &&
+        (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
         side->list = d->in;
         d->in += n;
         return LMC_OK;

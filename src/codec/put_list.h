@@ -6,31 +6,38 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                         uint8_t *list, uint8_t *spare, size_t n);
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                         unsigned b, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved then costs some 30 cycles of
- * decoding, for 9 nodes or more and the mask's bytes. What a frozen tree adds to the entropy is counted as a 200th. */
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
+ * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
+ * tree adds to the entropy is counted as a 200th. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
-    const uint64_t information = (uint64_t)n * lmc__log2((uint32_t)n) - (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
-                                 (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
+    const uint64_t information =
+        (uint64_t)n * lmc__log2((uint32_t)n) -
+        (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
+        (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
     return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
 }
 
-/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where the costs of the trees are equal;
- * behind them levels are 2^-(L / 2 + 1), and the nearest in the logarithm is taken. */
+/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where
+ * the costs of the trees are equal; behind them levels are 2^-(L / 2 + 1), and the nearest in the
+ * logarithm is taken. */
 static unsigned lmc__choose_level(size_t ones, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889,
+                                                            4871,  3444,  2436,  1722};
     unsigned level = 0;
-    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level]) level++;
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level])
+        level++;
     return level;
 }
 
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out + 1 already. Returns 0 if there
- * is no room. */
-static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
+/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
+ * 1 already. Returns 0 if there is no room. */
+static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
+                         size_t ones)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     uint8_t *const mode = e->out;
@@ -48,7 +55,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             e->k->map(list, mask, size, tree->rank);
             e->out = code;
             e->end = code + size - 1; /* it must save a byte */
-            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size)) coded = (size_t)(e->out - code);
+            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size))
+                coded = (size_t)(e->out - code);
         }
         e->end = end;
         e->out = mode;
@@ -69,35 +77,41 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 }
 
 /* The same where masks of so few bits and so deep have no mode byte. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
+static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
+                              size_t ones)
 {
     const size_t row = (n + 7) / 8;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING)
+        return lmc__put_mask(e, nesting, mask, n, ones);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
     return 1;
 }
 
-/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and the children; left and right are the
- * two lists, each with room for n. Returns 0 if there is no room. */
-static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b, const uint8_t *mask,
-                          uint8_t *left, uint8_t *right, size_t n, size_t n_right)
+/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and
+ * the children; left and right are the two lists, each with room for n. Returns 0 if there is no
+ * room. */
+static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                          unsigned b, const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
+                          size_t n_right)
 {
     uint8_t *const top = e->stack.top;
     lmc__split split;
     lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
     if (!lmc__put_list_mask(e, nesting, mask, n, n_right)) return 0;
     e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right, n - n_right) &&
+    /* The left child works in place, with what is behind the right list as its spare; then its room
+     * is the right child's spare. */
+    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right,
+                         n - n_right) &&
            lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
 }
 
-/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n elements, overwritten; spare:
- * a list of n. Returns 0 if there is no room. */
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                         uint8_t *list, uint8_t *spare, size_t n)
+/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n
+ * elements, overwritten; spare: a list of n. Returns 0 if there is no room. */
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                         unsigned b, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *tree = &e->scratch->trees[nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
@@ -127,7 +141,8 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
     if (has_mode + row > room) { /* it may yet fit if it is nested */
         if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list, split.is_right_leaf ? NULL : spare, list, n, split.middle);
+    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list,
+                              split.is_right_leaf ? NULL : spare, list, n, split.middle);
     fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
@@ -136,7 +151,8 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
 /* The header of a tree (spec 8.1). Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
-    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const unsigned count = plan->last - plan->first + 1,
+                   n_fields = count + (plan->escape_length ? 1 : 0);
     const size_t size = 3 + (n_fields + 1) / 2;
     uint8_t *const o = e->out;
     unsigned i;
@@ -155,13 +171,17 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
-    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last, plan->escape_length)) return 0;
+    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
+                               plan->escape_length))
+        return 0;
     lmc__tree_set_ranks(tree);
     return 1;
 }
 
-/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten. Returns 0 if there is no room. */
-static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare, size_t n)
+/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten.
+ * Returns 0 if there is no room. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
+                         size_t n)
 {
     lmc__tree *tree = &e->scratch->trees[0];
     if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
@@ -170,9 +190,11 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
-static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root, uint8_t *row, uint8_t *spare, size_t n)
+static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
+                         uint8_t *row, uint8_t *spare, size_t n)
 {
     lmc__tree *tree = &e->scratch->trees[0];
     *tree = e->scratch->root_tree;
-    return lmc__put_tree_header(e, plan) && lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+    return lmc__put_tree_header(e, plan) &&
+           lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
 }

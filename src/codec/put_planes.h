@@ -11,10 +11,14 @@
 #include "codec/sample.h"
 
 /* What a block is checked against. */
-typedef struct lmc__block_crcs { uint32_t content, base; } lmc__block_crcs;
+typedef struct lmc__block_crcs {
+    uint32_t content, base;
+} lmc__block_crcs;
 
-static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction, unsigned grouping, size_t n, size_t payload_size,
-                                  lmc__block_crcs crcs, const lmc__kernels *k, lmc_position position)
+static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
+                                  unsigned grouping, size_t n, size_t payload_size,
+                                  lmc__block_crcs crcs, const lmc__kernels *k,
+                                  lmc_position position)
 {
     uint8_t place[8];
     dst[0] = LMC__BLOCK_SYNC;
@@ -30,15 +34,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
     lmc__store32(dst + 20, k->crc32c(k->crc32c(0, place, 8), dst, 20));
 }
 
-static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
 
-/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as for bytes. */
-static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width, int rotate)
+/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as
+ * for bytes. */
+static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
 {
     const unsigned shift = rotate ? 5 : 6;
     size_t i;
     memset(counts, 0, 4 * sizeof counts[0]);
-    src += width - 2; /* the two top bytes: the bit that a rotation brings to their lower end is not looked at */
+    src += width - 2; /* the two top bytes: the bit that a rotation brings to their lower end is not
+                         looked at */
     for (i = 0; i + 4 <= n; i += 4, src += 4 * width) {
         counts[0][lmc__load16(src) >> shift & 1023]++;
         counts[1][lmc__load16(src + width) >> shift & 1023]++;
@@ -49,9 +59,10 @@ static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t
     for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
 }
 
-/* Counts of the symbols with `extra` extra bits, less *offset, the lowest that occurs (0 if extra is 0), from those with two. Returns 0
- * if they are not within 256. */
-static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024], unsigned extra)
+/* Counts of the symbols with `extra` extra bits, less *offset, the lowest that occurs (0 if extra
+ * is 0), from those with two. Returns 0 if they are not within 256. */
+static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
+                              unsigned extra)
 {
     const unsigned shift = 2 - extra;
     unsigned v, first = 0;
@@ -68,10 +79,12 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
     return 1;
 }
 
-/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them say: then it changes those of the
- * top plane. It pays where the mantissa's top bits depend on the exponent: in the highest octaves of a bell curve, low values are more
- * frequent than high ones. scratch->wide: of lmc__count_wide. */
-static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch, size_t n, unsigned width)
+/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them
+ * say: then it changes those of the top plane. It pays where the mantissa's top bits depend on the
+ * exponent: in the highest octaves of a bell curve, low values are more frequent than high ones.
+ * scratch->wide: of lmc__count_wide. */
+static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
+                              size_t n, unsigned width)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
@@ -80,12 +93,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
         if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], extra)) return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
+            continue;
         bits = plan->bits + (8 - extra) * (uint64_t)n;
         if (bits >= best) continue;
-        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last of its bits. Else blocks of some hundred
-         * elements could end up stored. */
-        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n) continue;
+        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last
+         * of its bits. Else blocks of some hundred elements could end up stored. */
+        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
+            continue;
         best = bits;
         lmc__set_joint(joint, extra, offset, n);
         scratch->plans[top] = *plan;
@@ -97,13 +112,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 /* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
 #define LMC__SAMPLE_HALF_BELOW 32u
 
-/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is counted exactly. Returns 0 if there is
- * no room for that, which cannot happen. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate,
-                              enum lmc_level level, lmc__joint *joint)
+/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is
+ * counted exactly. Returns 0 if there is no room for that, which cannot happen. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src,
+                              size_t n, unsigned width, int rotate, enum lmc_level level,
+                              lmc__joint *joint)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t (*const counts)[256] = e->scratch->counts;
+    uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
     size_t quarter, half, all;
     unsigned p, wants_all = 0;
@@ -114,7 +130,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
-        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        choice[p] =
+            lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
@@ -124,7 +141,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
         if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
-        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], (uint32_t)(has_all ? all : half), n);
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
+                                      (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
     if (level == LMC_LEVEL_MAX) {
@@ -135,16 +153,18 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
             lmc__count_wide(e->scratch->wide, src, n, width, rotate);
             lmc__narrow_counts(counts[width - 1], &joint->offset, e->scratch->wide[0], 0);
         }
-        choice[width - 1] = lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
+        choice[width - 1] =
+            lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
         if (width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
     }
     return 1;
 }
 
-/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. *crc, if that becomes known, and
- * *has_crc is set. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate,
-                              enum lmc_level level, lmc__joint *joint, uint32_t *crc, int *has_crc)
+/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0.
+ * *crc, if that becomes known, and *has_crc is set. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src,
+                              size_t n, unsigned width, int rotate, enum lmc_level level,
+                              lmc__joint *joint, uint32_t *crc, int *has_crc)
 {
     const size_t size = n * width;
     enum lmc__choice choice[8];
@@ -156,7 +176,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     int has_root = 0;
 
     root.plane = width - 1;
-    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint))
+        return 0;
     for (p = 0; p < width; p++) {
         if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
         if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
@@ -176,7 +197,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     }
     if (choice[width - 1] == LMC__CHOOSE_TREE && !joint->extra && !plans[width - 1].is_one_symbol) {
         lmc__tree *tree = &e->scratch->root_tree;
-        if (lmc__tree_set_plan(tree, &plans[width - 1]) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        if (lmc__tree_set_plan(tree, &plans[width - 1]) &&
+            !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
             lmc__split split;
             lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
             root.table = tree->rank;
@@ -205,7 +227,9 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
             e->out += joint->packed_size;
             continue;
         }
-        if ((choice[p] == LMC__CHOOSE_CONSTANT || (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) && e->k->is_constant(planes.row[p], n)) {
+        if ((choice[p] == LMC__CHOOSE_CONSTANT ||
+             (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) &&
+            e->k->is_constant(planes.row[p], n)) {
             if (end - start < 2) return 0;
             start[0] = LMC__PLANE_CONSTANT;
             start[1] = planes.row[p][0];
@@ -215,14 +239,17 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
         if (choice[p] == LMC__CHOOSE_TREE) {
             int fits;
             if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-            fits = has_root && p == root.plane ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
-                                               : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
+            fits = has_root && p == root.plane
+                       ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
+                       : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
             e->end = end;
             if (fits) continue;
-            if (joint->extra && p == width - 1) return 0; /* see lmc__choose_joint: dst is too small */
+            if (joint->extra && p == width - 1)
+                return 0; /* see lmc__choose_joint: dst is too small */
             e->out = start;
             if (p == root.plane) has_root = 0;
-            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, make it again */
+            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width,
+                                   rotate); /* rare: the row was overwritten, make it again */
         }
         if ((size_t)(end - start) < n + 1) return 0;
         start[0] = LMC__PLANE_RAW;

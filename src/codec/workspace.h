@@ -6,13 +6,18 @@
 
 /* -- 8.3 workspace --
  * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
- *   planes      w lists of n, or a list for each class in place of one; with joint coding two strips in place of one of them
- *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for the top plane, which is partitioned
+ *   planes      w lists of n, or a list for each class in place of one; with joint coding two
+ *               strips in place of one of them
+ *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for
+ *               the top plane, which is partitioned
  *               while the others wait, and n/8 for that root's mask
- *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
- *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
+ *   masks       decoding a list of m elements keeps the nested masks on the path from root to node,
+ *               at most 15 of m/8 bytes,
+ *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in
+ *               turn; the top plane's root mask stays
  *               until the block's end. Encoding keeps three for each nesting at most.
- *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the same place, before
+ *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the
+ *               same place, before
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -37,7 +42,8 @@ typedef struct lmc__plan {
     uint64_t bits;          /* that the plane takes, about */
 } lmc__plan;
 
-/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by one, then two buckets for each octave. */
+/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by
+ * one, then two buckets for each octave. */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
@@ -53,8 +59,9 @@ typedef struct lmc__scratch {
     lmc__key_counts keys[256], merged;
 } lmc__scratch;
 
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
- * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
+/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements
+ * are taken of each, at a place that changes from one to the next, so that rows of a power of two
+ * elements are not sampled in the same columns only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)

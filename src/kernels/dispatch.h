@@ -14,75 +14,97 @@
 #include "kernels/group.h"
 #include "kernels/grids.h"
 
-#define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
-    lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
+#define LMC__SCALAR_GRIDS                                                                          \
+    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
+        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \
+        lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
-    LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up, \
-    lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
+        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up,                 \
+        lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
 #else
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
 static const lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar,
-    lmc__fold_scalar, lmc__unfold_scalar,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
-    LMC__SCALAR_GRIDS
-};
+    LMC_TIER_SCALAR,        lmc__crc32c_scalar,    lmc__split_scalar,
+    lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar,
+    lmc__map_scalar,        lmc__partition_scalar, lmc__merge_scalar,
+    lmc__flatten_scalar,    lmc__unflatten_scalar, lmc__count_ones_scalar,
+    lmc__fold_scalar,       lmc__unfold_scalar,    lmc__count_classes_scalar,
+    lmc__group_scalar,      lmc__ungroup_scalar,   LMC__SCALAR_GRIDS};
 #if LMC__NEON
-static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions */
-    LMC_TIER_NEON,
-    lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
-};
+static const lmc__kernels lmc__kernels_neon =
+    {/* with the CRC-32 instructions */
+     LMC_TIER_NEON,           lmc__crc32c_neon,
+     lmc__split_neon,         lmc__split_root_neon,
+     lmc__join_root_neon,     lmc__is_constant_scalar,
+     lmc__map_neon,           lmc__partition_neon,
+     lmc__merge_neon,         lmc__flatten_neon,
+     lmc__unflatten_neon,     lmc__count_ones_neon,
+     lmc__fold_neon,          lmc__unfold_neon,
+     lmc__count_classes_neon, lmc__group_neon,
+     lmc__ungroup_neon,       LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
-};
+    lmc__crc32c_scalar,
+    lmc__split_neon,
+    lmc__split_root_neon_only,
+    lmc__join_root_neon_only,
+    lmc__is_constant_scalar,
+    lmc__map_neon,
+    lmc__partition_neon,
+    lmc__merge_neon,
+    lmc__flatten_neon,
+    lmc__unflatten_neon,
+    lmc__count_ones_neon,
+    lmc__fold_neon,
+    lmc__unfold_neon,
+    lmc__count_classes_neon_only,
+    lmc__group_neon_only,
+    lmc__ungroup_neon_only,
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
 #endif
 #if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit Arm, time on wasm32): partition takes 0.2
- * to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6 to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do
- * not: of elements of two bytes they take up to three times as long, for compilers turn the scalar loops into vector code by themselves. */
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
 static const lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_simde, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
-    lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
-    LMC__SCALAR_GRIDS
-};
+    LMC_TIER_SIMDE,        lmc__crc32c_scalar,   lmc__split_scalar,
+    lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar,
+    lmc__map_scalar,       lmc__partition_avx2,  lmc__merge_simde,
+    lmc__flatten_avx2,     lmc__unflatten_avx2,  lmc__count_ones_scalar,
+    lmc__fold_avx2,        lmc__unfold_avx2,     lmc__count_classes_scalar,
+    lmc__group_scalar,     lmc__ungroup_scalar,  LMC__SCALAR_GRIDS};
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
-    LMC_TIER_AVX2,
-    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
-    lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2,
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-};
+    LMC_TIER_AVX2,           lmc__crc32c_avx2,
+    lmc__split_avx2,         lmc__split_root_avx2,
+    lmc__join_root_avx2,     lmc__is_constant_scalar,
+    lmc__map_avx2,           lmc__partition_avx2,
+    lmc__merge_avx2,         lmc__flatten_avx2,
+    lmc__unflatten_avx2,     lmc__count_ones_avx2,
+    lmc__fold_avx2,          lmc__unfold_avx2,
+    lmc__count_classes_avx2, lmc__group_avx2,
+    lmc__ungroup_avx2,       LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
 static const lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,
-    lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
-    lmc__fold_avx512, lmc__unfold_avx512,
-    lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512,
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
-};
+    LMC_TIER_AVX512,           lmc__crc32c_avx512,
+    lmc__split_avx512,         lmc__split_root_avx512,
+    lmc__join_root_avx512,     lmc__is_constant_scalar,
+    lmc__map_avx512,           lmc__partition_avx512,
+    lmc__merge_avx512,         lmc__flatten_avx512,
+    lmc__unflatten_avx512,     lmc__count_ones_avx512,
+    lmc__fold_avx512,          lmc__unfold_avx512,
+    lmc__count_classes_avx512, lmc__group_avx512,
+    lmc__ungroup_avx512,       LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
 #endif
 
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
+/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
+ * relaxed atomics do. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -90,11 +112,15 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 /* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
-#define LMC__ATOMIC_STORE_ONCE(p, expected, v) __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
-#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_LOAD(p)                                                                        \
+    (*(const lmc__kernels *volatile                                                                \
+           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
-#define LMC__ATOMIC_STORE_ONCE(p, expected, v) (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
 #endif
 
 #if LMC__X86
@@ -108,7 +134,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and later have all */
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
+     * later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
 }
 #endif
@@ -150,7 +177,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)--tier);
+    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
     return k;
 }
 
@@ -177,7 +204,9 @@ LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
 
 LMC_API void lmc_limit_tier(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+    LMC__ATOMIC_STORE(
+        &lmc__active_kernels,
+        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)

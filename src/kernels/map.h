@@ -7,14 +7,19 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 {
     size_t i;
     for (i = 0; i + 4 <= n; i += 4) {
-        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]], d = table[src[i + 3]];
-        dst[i] = a; dst[i + 1] = b; dst[i + 2] = c; dst[i + 3] = d;
+        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]],
+                d = table[src[i + 3]];
+        dst[i] = a;
+        dst[i + 1] = b;
+        dst[i + 2] = c;
+        dst[i + 3] = d;
     }
     for (; i < n; i++) dst[i] = table[src[i]];
 }
 
 #if LMC__NEON
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless one instruction loads them. */
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
+ * one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -29,10 +34,12 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 #endif
 }
 
-/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range. */
+/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
+ */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
-    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64), t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
+    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
+                       t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
     const uint8x16_t step = vdupq_n_u8(64);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
@@ -46,8 +53,9 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows just count up: there the distance between
- * an entry and its place is the same throughout. One shuffle finds each row's distance, one more for each other row corrects it. */
+/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows
+ * just count up: there the distance between an entry and its place is the same throughout. One
+ * shuffle finds each row's distance, one more for each other row corrects it. */
 typedef struct lmc__rows {
     uint8_t distance[16]; /* of the row's first entry */
     unsigned n;           /* rows to correct */
@@ -62,7 +70,8 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     rows->n = 0;
     for (i = 0; i < 16; i++) {
         const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
-        const __m128i more = _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        const __m128i more =
+            _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
         rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
         if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
         rows->first[rows->n] = (uint8_t)(16 * i);
@@ -70,39 +79,49 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row) { return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row)); }
+LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
+}
 
 LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
-    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those of other rows get */
-        const __m256i place = _mm256_adds_epu8(_mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
+    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those
+                                       of other rows get */
+        const __m256i place = _mm256_adds_epu8(
+            _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
     }
     return out;
 }
 
-LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
+                                    const uint8_t *table)
 {
     lmc__rows rows;
     size_t i;
     lmc__set_rows_avx2(&rows, table);
-    for (i = 0; i + 32 <= n; i += 32) lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    for (i = 0; i + 32 <= n; i += 32)
+        lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
 
 /* Byte i: -1 if bit i of m is set, else 0. */
 LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+    return _mm256_cmpeq_epi8(
+        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
 }
 
-/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes the mask's bytes for unsigned and
- * asks whether they are below zero: always b (tests/run, build unsigned_char). */
+/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes
+ * the mask's bytes for unsigned and asks whether they are below zero: always b (tests/run, build
+ * unsigned_char). */
 LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -117,18 +136,21 @@ LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
-    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]), high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], v, table[3]);
     return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
 }
 
-LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n,
+                                        const uint8_t *table)
 {
     __m512i t[4];
     size_t i;
     for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
-        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
+        _mm512_mask_storeu_epi8(dst + i, valid,
+                                lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
     }
 }
 #endif

@@ -5,10 +5,11 @@
 #include "kernels/vec_swar.h"
 #include "kernels/split_join.h"
 
-/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the list right, in order.
- * left and right may each be NULL (not wanted); left may be src. Unused bits of the last mask byte are zero. Returns the
- * number of ones. -- */
-static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
+ * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
+ * bits of the last mask byte are zero. Returns the number of ones. -- */
+static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                    const uint8_t *src, size_t n, unsigned split)
 {
     const uint64_t s = split * LMC__ONES8;
     size_t i, n_right = 0, n_left = 0;
@@ -37,18 +38,21 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 #define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
 #define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
 #define LMC__PACK(m, i) ((m) >> i & 1 ? (uint64_t)i << 8 * LMC__BELOW_##i(m) : 0)
-#define LMC__PACK_1(m) \
-    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) | LMC__PACK(m, 6) | LMC__PACK(m, 7))
-#define LMC__SORT_1(m) { LMC__PACK_1(255 - (m)), LMC__PACK_1(m) }
+#define LMC__PACK_1(m)                                                                             \
+    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) |     \
+     LMC__PACK(m, 6) | LMC__PACK(m, 7))
+#define LMC__SORT_1(m) {LMC__PACK_1(255 - (m)), LMC__PACK_1(m)}
 
-/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed, the rest 0: a shuffle by them sorts 8 bytes. */
-static const uint64x2_t lmc__sort_places[256] = { LMC__256(LMC__SORT_1) };
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed,
+ * the rest 0: a shuffle by them sorts 8 bytes. */
+static const uint64x2_t lmc__sort_places[256] = {LMC__256(LMC__SORT_1)};
 
 /* Bit i of the result: whether byte i of the four vectors (0 or 0xFF each) is set. */
 LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)), cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
     const uint8x16_t all = vpaddq_u8(ab, cd);
     return vget_low_u8(vpaddq_u8(all, all));
 }
@@ -57,7 +61,8 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
 LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t byte = vreinterpretq_u8_u64(vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    const uint8x16_t byte = vreinterpretq_u8_u64(
+        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
     return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
 }
 
@@ -84,44 +89,60 @@ LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
 }
 
 /* Only the first n bits of m. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n) { return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1)); }
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+{
+    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+}
 
 /* A step of 64 elements, of which n count. Returns the number of ones. */
-LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                         const uint8_t *src, size_t n, unsigned split,
                                          int want_left, int want_right)
 {
-    const uint8x16_t s = vdupq_n_u8((uint8_t)split), v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32), vld1q_u8(src + 48)};
-    const uint8x8_t m8 = lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s), vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)), n);
+    const uint8x16_t s = vdupq_n_u8((uint8_t)split),
+                     v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32),
+                             vld1q_u8(src + 48)};
+    const uint8x8_t m8 =
+        lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s),
+                                               vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)),
+                             n);
     const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) * LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
+                          LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
     unsigned j;
     lmc__store_mask_neon(mask, m8, n);
     if (!want_left && !want_right) return (size_t)(ones >> 56);
-    LMC__UNROLL for (j = 0; j < 8; j++) {
+    LMC__UNROLL for (j = 0; j < 8; j++)
+    {
         const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
         const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
-        const uint8x16_t x = vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+        const uint8x16_t x =
+            vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
         if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
         if (want_right) vst1_u8(right + before, vget_high_u8(x));
     }
     return (size_t)(ones >> 56);
 }
 
-LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split,
                                             int want_left, int want_right)
 {
     size_t n_right = 0;
     for (; n >= 64; n -= 64, src += 64, mask += 8) {
-        const size_t ones = lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
+        const size_t ones =
+            lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
         if (want_left) left += 64 - ones;
         if (want_right) right += ones;
         n_right += ones;
     }
-    if (n != 0) n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
+    if (n != 0)
+        n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
     return n_right;
 }
 
-static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src,
+                                  size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 0);
@@ -132,16 +153,20 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 
 #if LMC__AVX2_TEXT
 /* (pext would do with less table, but is microcoded on Zen 1 and 2.)
- * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each. */
-#define LMC__SORT_PLACES_1(m) { LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m) }
-#define LMC__PACK_PLACE(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
-#define LMC__PACK_PLACES_1(m) \
-    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) | LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | \
-     LMC__PACK_PLACE(m, 6) | LMC__PACK_PLACE(m, 7))
-static const uint64_t lmc__sort_places[256][2] = { LMC__256(LMC__SORT_PLACES_1) };
+ * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each.
+ */
+#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
+#define LMC__PACK_PLACE(m, i)                                                                      \
+    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
+#define LMC__PACK_PLACES_1(m)                                                                      \
+    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
+     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
+     LMC__PACK_PLACE(m, 7))
+static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
 
 /* The 8 bytes in the lower or, if high, in the upper half of v. */
-LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m128i v, int high, unsigned m)
+LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
+                                       __m128i v, int high, unsigned m)
 {
     const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
@@ -149,11 +174,14 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there are now on the right. */
-LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m256i v, uint32_t m)
+/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there
+ * are now on the right. */
+LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                             size_t n_right, __m256i v, uint32_t m)
 {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
-    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF), r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
+    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
+                 r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
     lmc__partition8_avx2(left, right, n_left, n_right, low, 0, m & 255);
     lmc__partition8_avx2(left, right, n_left + 8 - r1, n_right + r1, low, 1, m >> 8 & 255);
     lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
@@ -162,9 +190,13 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
 }
 
 /* Bit i: whether byte i of v >= that of s, unsigned. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s) { return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v)); }
+LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+{
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v));
+}
 
-LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                             const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
     const __m256i s = _mm256_set1_epi8((char)split);
@@ -188,7 +220,8 @@ LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8
     return n_right;
 }
 
-LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 0);
@@ -198,9 +231,11 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 #endif
 
 #if LMC__X86
-/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen 4, and the zero-masked one
- * waits for the old value of its destination, so the merge-masked one is used. */
-LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen
+ * 4, and the zero-masked one waits for the old value of its destination, so the merge-masked one is
+ * used. */
+LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                 const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
 {
     const __m512i s = _mm512_set1_epi8((char)split);
@@ -223,13 +258,15 @@ LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, u
         lmc__store64(bits, m);
         memcpy(mask + i / 8, bits, (n - i + 7) / 8);
         if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
-        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
+        if (want_left)
+            _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
         n_right += (size_t)_mm_popcnt_u64(m);
     }
     return n_right;
 }
 
-LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                const uint8_t *src, size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 0);

@@ -6,7 +6,8 @@
 #include "kernels/vec_swar.h"
 
 /* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
-LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                 unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -42,7 +43,8 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 }
 
 /* -- 6.3 join: the inverse of split -- */
-LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -75,99 +77,137 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 }
 
 /* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call) \
-    switch (width) { \
-    case 1: if (rotate) { call(1, 1); } else { call(1, 0); } break; \
-    case 2: if (rotate) { call(2, 1); } else { call(2, 0); } break; \
-    case 4: if (rotate) { call(4, 1); } else { call(4, 0); } break; \
-    default: if (rotate) { call(8, 1); } else { call(8, 0); } }
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1:                                                                                        \
+        if (rotate) {                                                                              \
+            call(1, 1);                                                                            \
+        } else {                                                                                   \
+            call(1, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        if (rotate) {                                                                              \
+            call(2, 1);                                                                            \
+        } else {                                                                                   \
+            call(2, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        if (rotate) {                                                                              \
+            call(4, 1);                                                                            \
+        } else {                                                                                   \
+            call(4, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    default:                                                                                       \
+        if (rotate) {                                                                              \
+            call(8, 1);                                                                            \
+        } else {                                                                                   \
+            call(8, 0);                                                                            \
+        }                                                                                          \
+    }
 
-static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
+                              unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
- * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
- * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
- * same backwards. All bounds are constant where this is inlined, and gcc must be told to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector) \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-            t[(r + s) * half + j] = lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
+ * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
+ * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
+ * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
+ * to unroll. */
+#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
+    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        vector t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
+            t[(r + s) * half + j] =                                                                \
+                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        vector t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
     }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector) \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p); \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1); \
-            } \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1); \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2); \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4); \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]); \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
+#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
+    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
+                                          unsigned width, int rotate)                              \
+    {                                                                                              \
+        lmc__planes rest;                                                                          \
+        vector v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
+            }                                                                                      \
+            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
+            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
+            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
     }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector) \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__const_planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i); \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4); \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2); \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1); \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0); \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]); \
-            } \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate); \
+#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
+    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
+                                         unsigned width, int rotate)                               \
+    {                                                                                              \
+        lmc__const_planes rest;                                                                    \
+        vector v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
+            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
+            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
+            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
+                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
+            }                                                                                      \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
     }
 #endif
 
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p)
+{
+    return vld1q_u8(p);
+}
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
@@ -177,7 +217,8 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
     *second = vzip2q_u8(a, b);
 }
 
-/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits that are free. */
+/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits
+ * that are free. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -185,23 +226,30 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     const uint64x2_t d = vreinterpretq_u64_u8(v);
     switch (width) {
     case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2: return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15) : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4: return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31) : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default: return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63) : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    case 2:
+        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
+                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4:
+        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
+                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default:
+        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
+                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
     }
 }
 LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
 LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
 LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                           int rotate){
 #define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -209,35 +257,45 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v);
+}
 #endif
 
 #if LMC__X86
-/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of both; and back: their
- * bytes in turn, lower and upper halves. */
+/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of
+ * both; and back: their bytes in turn, lower and upper halves. */
 #define LMC__EVEN(i) (2 * (i))
 #define LMC__ODD(i) (2 * (i) + 1)
 #define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
 #define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
 #define LMC__SAME(i) (i)
 static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
-static const uint8_t lmc__shuffles[4][64] = {
-    {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
-};
+static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
+                                             {LMC__64(LMC__ODD, 0)},
+                                             {LMC__64(LMC__ZIP_LOW, 0)},
+                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
 
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
-/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
+/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3
+ * put them in order. */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 {
     const __m256i low = _mm256_set1_epi16(0xFF);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
 LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
 /* And back: the bytes of a and b in turn. */
 LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
@@ -247,8 +305,14 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
+LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+}
+LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+}
 LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
@@ -261,12 +325,20 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     switch (width) {
     case 1: {
         const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
-        return left ? _mm256_or_si256(_mm256_add_epi8(v, v), _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
-                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7), _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
+                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
+                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
     }
-    case 2: return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15)) : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4: return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31)) : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    case 2:
+        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
+                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4:
+        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
+                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default:
+        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
+                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
     }
 }
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
@@ -274,8 +346,11 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
     switch (width) {
     case 1: {
         const __m512i low7 = _mm512_set1_epi8(0x7F);
-        return left ? _mm512_or_si512(_mm512_add_epi8(v, v), _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE), _mm512_srli_epi16(v, 7)))
-                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7), _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
+                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
+                                                          _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
+                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
     }
     case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
     case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
@@ -289,19 +364,18 @@ LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
 LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
 LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
-{
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-}
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+} LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                       unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-}
-LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+} LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                            unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)

@@ -3,8 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 
-/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
- * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
+/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
+ * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
+ * its own inverse. */
 
 /* Swap the bits of *a under mask << shift with those of *b under mask. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
@@ -32,7 +33,8 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd position */
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
+ * position */
 LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
 {
     a &= 0x00FF00FF00FF00FFu;
@@ -47,10 +49,22 @@ LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of 
 }
 
 /* Rotate each of the four 16-bit parts by one bit. */
-LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v) { return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u); }
-LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v) { return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u); }
-LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v) { return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u); }
-LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v) { return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u); }
+LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
+{
+    return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
+}
+LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v)
+{
+    return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u);
+}
+LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v)
+{
+    return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u);
+}
+LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v)
+{
+    return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u);
+}
 LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
 LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
 LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
@@ -67,7 +81,10 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, 
         break;
     case 2: {
         uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
-        if (rotate) { a = lmc__rotl16x4(a); b = lmc__rotl16x4(b); }
+        if (rotate) {
+            a = lmc__rotl16x4(a);
+            b = lmc__rotl16x4(b);
+        }
         v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
         v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
         break;
@@ -75,7 +92,10 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, 
     case 4:
         for (i = 0; i < 4; i++) {
             uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
-            if (rotate) { a = lmc__rotl32(a); b = lmc__rotl32(b); }
+            if (rotate) {
+                a = lmc__rotl32(a);
+                b = lmc__rotl32(b);
+            }
             v[i] = a | (uint64_t)b << 32;
         }
         lmc__transpose4(v);
@@ -94,13 +114,14 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rot
 {
     int i;
     switch (width) {
-    case 1:
-        lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]);
-        break;
+    case 1: lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]); break;
     case 2: {
         uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
         uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
-        if (rotate) { a = lmc__rotr16x4(a); b = lmc__rotr16x4(b); }
+        if (rotate) {
+            a = lmc__rotr16x4(a);
+            b = lmc__rotr16x4(b);
+        }
         lmc__store64(dst, a);
         lmc__store64(dst + 8, b);
         break;
@@ -109,7 +130,10 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rot
         lmc__transpose4(v);
         for (i = 0; i < 4; i++) {
             uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
-            if (rotate) { a = lmc__rotr32(a); b = lmc__rotr32(b); }
+            if (rotate) {
+                a = lmc__rotr32(a);
+                b = lmc__rotr32(b);
+            }
             lmc__store32(dst + 4 * i, a);
             lmc__store32(dst + 16 + 4 * i, b);
         }
@@ -120,7 +144,8 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rot
     }
 }
 
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by themselves. */
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+ * themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
 #if LMC__LITTLE_ENDIAN
@@ -140,7 +165,8 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other places get 0. */
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
+ * places get 0. */
 LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -170,15 +196,19 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 
 #define LMC__ONES8 0x0101010101010101u
 
-/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The multiplication adds
- * byte j shifted to bit 56 + j, without carries. */
-LMC__INLINE unsigned lmc__collect_bits(uint64_t v) { return (unsigned)(v * 0x0102040810204080u >> 56); }
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
+ * multiplication adds byte j shifted to bit 56 + j, without carries. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
+{
+    return (unsigned)(v * 0x0102040810204080u >> 56);
+}
 
 /* Bit j of the result: byte j of v >= s, unsigned. */
 LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
 {
     const uint64_t high = 0x80 * LMC__ONES8;
-    uint64_t low = (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t low =
+        (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
 }

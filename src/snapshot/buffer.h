@@ -15,7 +15,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending is linear. */
+/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
+ * is linear. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;

@@ -6,19 +6,20 @@
 #include "tensor/wave.h"
 #include "snapshot/sha256.h"
 
-/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies in one block, and in one
- * leaf of one tensor (spec 9.2) or in none. Pieces are planned in order, their CRCs taken in parallel, then absorbed in order.
- * A file without tensors counts as one tensor. */
+/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies
+ * in one block, and in one leaf of one tensor (spec 9.2) or in none. Pieces are planned in order,
+ * their CRCs taken in parallel, then absorbed in order. A file without tensors counts as one
+ * tensor. */
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned;        /* how far pieces are planned */
+    uint64_t planned; /* how far pieces are planned */
     size_t planned_tensor;
-    uint64_t absorbed;       /* bytes of the file */
-    size_t tensor;           /* the one that is being absorbed, or next */
-    uint64_t tensor_done;    /* bytes of it */
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities;     /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
 } lmc__digester;
 
 static void lmc__begin_identity(lmc__digester *d)
@@ -36,7 +37,10 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_identity(d);
 }
 
-static size_t lmc__count_identities(const lmc_file *file) { return file->n_tensors ? file->n_tensors : 1; }
+static size_t lmc__count_identities(const lmc_file *file)
+{
+    return file->n_tensors ? file->n_tensors : 1;
+}
 
 /* The next piece, at most max > 0 bytes. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
@@ -47,15 +51,19 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     piece.in_tensor = 1;
     piece.crc = 0;
     if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors && t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned) d->planned_tensor++;
+        while (d->planned_tensor < d->file->n_tensors &&
+               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
+            d->planned_tensor++;
         if (d->planned_tensor < d->file->n_tensors) {
             start = t[d->planned_tensor].offset;
             end = start + t[d->planned_tensor].size;
         }
         piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor) end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
+        if (!piece.in_tensor)
+            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
     }
-    if (piece.in_tensor) end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    if (piece.in_tensor)
+        end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
     piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
     d->planned += piece.size;
     return piece;
@@ -88,12 +96,16 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     lmc__begin_identity(d);
 }
 
-static void lmc__finish_identity(lmc__digester *d) { lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE); }
+static void lmc__finish_identity(lmc__digester *d)
+{
+    lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+}
 
 /* Tensors that are complete now, empty ones included. */
 static void lmc__finish_identities(lmc__digester *d)
 {
-    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size) lmc__finish_identity(d);
+    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
+        lmc__finish_identity(d);
 }
 
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)

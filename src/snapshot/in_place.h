@@ -22,7 +22,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
 }
 
 /* The base's file of that path, kind and size; NULL: there is none. */
-static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items, const lmc_file *file)
+static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
+                                           const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
     const lmc_file *found = NULL;
@@ -36,25 +37,36 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
         else high = middle;
     }
     if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
-    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind && found->size == file->size ? found : NULL;
+    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
+                   found->size == file->size
+               ? found
+               : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's or, where that is not at hand, the
- * snapshot's own: then it seems so. *tensor: of file, the first that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment, size_t *tensor)
+/* The prediction of a segment by the base has the segment's own place in file, which is the base's
+ * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
+ * that does not end before the segment; to be advanced. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+                            size_t *tensor)
 {
     const uint32_t number = lmc__load32(segment + 4);
     const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
     const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
     const lmc_tensor *t;
     if (number == 0) return 1;
-    if (file->n_tensors == 0) return from == at && (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors && file->tensors[*tensor].offset + file->tensors[*tensor].size <= at) ++*tensor;
+    if (file->n_tensors == 0)
+        return from == at &&
+               (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
+    while (*tensor < file->n_tensors &&
+           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
+        ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
     if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and identity, the encoder may have meant any: they have the same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+    /* of several items of one name and identity, the encoder may have meant any: they have the same
+     * bytes */
+    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                     memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
 }
 
 LMC_API int lmc_can_restore_in_place(const lmc_reader *r)

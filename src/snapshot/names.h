@@ -8,8 +8,8 @@
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity; /* or NULL */
-    size_t file_number;      /* of the base's items: where it is */
+    const uint8_t *identity;  /* or NULL */
+    size_t file_number;       /* of the base's items: where it is */
     const lmc_tensor *tensor; /* NULL: the whole file */
 } lmc__item;
 
@@ -38,7 +38,8 @@ static void lmc__sort_items(lmc__item *items, size_t n)
             items[end] = items[0];
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0) child++;
+            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0)
+                child++;
             if (lmc__compare_items(&item, &items[child]) >= 0) break;
             items[root] = items[child];
         }
@@ -55,7 +56,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size, const uint8_t *identity)
+static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
+                                        const uint8_t *identity)
 {
     lmc__item item;
     item.name = (const uint8_t *)name;
@@ -66,8 +68,9 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set holds 64 bits of each path's
- * SHA-256: a table of open addressing, at most half full, 0 for free. */
+/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set
+ * holds 64 bits of each path's SHA-256: a table of open addressing, at most half full, 0 for free.
+ */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
@@ -96,7 +99,8 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
     lmc__sha256_update(&sha, path, strlen(path));
     lmc__sha256_finish(&sha, digest);
     key = lmc__load64(digest) | 1;
-    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1)) LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
+    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1))
+        LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
     table[i] = key;
     return LMC_OK;
 }

@@ -5,14 +5,16 @@
 #include "snapshot/origin.h"
 #include "snapshot/reader.h"
 
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                        const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
     enum lmc_status status;
     lmc_reader *r;
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+        return LMC_ERR_ARGUMENT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
@@ -20,7 +22,8 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     r->options = *options;
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
+    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user =
+        options->alloc_user;
     r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
     r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);

@@ -15,14 +15,15 @@ typedef struct lmc__range {
 
 /* Where the predictions of runs come from. */
 typedef struct lmc__origin {
-    const lmc_base *base;      /* or NULL */
-    lmc__buffer items;         /* of the base, in order: lmc__item */
+    const lmc_base *base;                /* or NULL */
+    lmc__buffer items;                   /* of the base, in order: lmc__item */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
-    int in_place;              /* its files are those of the base, too, which is not at hand otherwise */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size); /* of this snapshot, or NULL */
+    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
     void *user;
-    lmc__buffer ranges;        /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;          /* of a conversion */
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* of a conversion */
 } lmc__origin;
 
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
@@ -36,7 +37,8 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         lmc__item item;
-        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors)) return LMC_ERR_ARGUMENT;
+        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
+            return LMC_ERR_ARGUMENT;
         for (j = 0; j < lmc__count_identities(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
@@ -60,15 +62,21 @@ static void lmc__free_origin(lmc__origin *o)
     lmc__free_buffer(&o->wide);
 }
 
-static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i) { return (const lmc__item *)(const void *)o->items.data + i; }
+static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
+{
+    return (const lmc__item *)(const void *)o->items.data + i;
+}
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size
+                        : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. Of several, the one in the
- * file of that path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name, const char *dtype, uint64_t size)
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
+ * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
     size_t low = 0, high = n;
@@ -81,18 +89,24 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
         if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
         else high = middle;
     }
-    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0; low++) {
+    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0;
+         low++) {
         const lmc__item *item = lmc__get_item(o, low);
-        const int is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
-        if ((item->tensor != NULL) != (dtype != NULL) || (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size) continue;
+        const int is_of_path =
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+        if ((item->tensor != NULL) != (dtype != NULL) ||
+            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
+            continue;
         if (is_of_path) return (uint32_t)low + 1;
         if (!found) found = (uint32_t)low + 1;
     }
     return found;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
-static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset, uint64_t size)
+/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
+ * their own snapshot. */
+static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
+                              uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
     const size_t n = o->ranges.size / sizeof *ranges;
@@ -100,10 +114,13 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
     if (size == 0) return 1;
     while (low < high) { /* the first that ends behind offset, or belongs to a later file */
         const size_t middle = low + (high - low) / 2;
-        if (ranges[middle].file_number < file_number || (ranges[middle].file_number == file_number && ranges[middle].end <= offset)) low = middle + 1;
+        if (ranges[middle].file_number < file_number ||
+            (ranges[middle].file_number == file_number && ranges[middle].end <= offset))
+            low = middle + 1;
         else high = middle;
     }
-    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset && size <= ranges[low].end - offset;
+    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset &&
+           size <= ranges[low].end - offset;
 }
 
 /* Every segment's prediction is there. */
@@ -125,7 +142,8 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
             LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
         } else {
             const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset, LMC_ERR_CORRUPT);
+            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+                       LMC_ERR_CORRUPT);
             LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
         }
     }
@@ -150,7 +168,10 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i) { return run->segments + (size_t)LMC__SEGMENT_SIZE * i; }
+static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+}
 
 /* Bytes of prediction for one of the run. */
 static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
@@ -175,8 +196,10 @@ static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const u
     return found;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too, and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number, uint64_t start)
+/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+ * and is best read at once. */
+static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
+                        uint64_t start)
 {
     const uint8_t *segment = lmc__segment_at(run, i);
     lmc__range found;
@@ -186,9 +209,11 @@ static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, s
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number, uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
+                                       uint64_t start, uint8_t *dst, size_t size)
 {
-    if (run->prediction == LMC__PREDICT_BASE && !o->in_place) return o->base->read(o->base->user, file_number, start, dst, size);
+    if (run->prediction == LMC__PREDICT_BASE && !o->in_place)
+        return o->base->read(o->base->user, file_number, start, dst, size);
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
@@ -197,12 +222,15 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
-static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
+                                            uint8_t *dst, size_t size)
 {
     uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
     offset += run->start;
-    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place) return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back) return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
+        return LMC_ERR_BASE_MISSING;
+    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
+        return LMC_ERR_READ_BACK;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
@@ -218,8 +246,11 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else {
             from = lmc__locate(o, run, p);
             from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, low + 1, from.file_number, from.start + lmc__scale(run) * part); low++)
-                part += (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, low + 1) + 16));
+            for (; part < size && lmc__follows(o, run, low + 1, from.file_number,
+                                               from.start + lmc__scale(run) * part);
+                 low++)
+                part += (size_t)lmc__min64(size - part,
+                                           lmc__load64(lmc__segment_at(run, low + 1) + 16));
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;

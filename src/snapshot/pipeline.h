@@ -11,25 +11,27 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a wave while what the wave
- * before it has made is written and what the next one needs is read, so they have two buffers of each kind. Reading and
- * writing are tasks beside those that code: no threads but those of the caller's lmc_parallel. */
+/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a
+ * wave while what the wave before it has made is written and what the next one needs is read, so
+ * they have two buffers of each kind. Reading and writing are tasks beside those that code: no
+ * threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
     lmc__buffer jobs, pieces, workspaces, in[2], out[2];
-    lmc__buffer base;         /* encoding: predictions of the wave's blocks */
-    size_t max_jobs;          /* the reader: of one wave */
-    size_t n_jobs;            /* of the wave that is being planned */
-    unsigned out_number;      /* the wave at hand makes out[out_number] */
-    lmc_task task;            /* what the jobs are */
-    lmc_sink sink;            /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;        /* of the other out */
+    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
+    size_t max_jobs;     /* the reader: of one wave */
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what the jobs are */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    lmc__buffer parts;   /* of the other out */
     int write_failed;
     lmc_stream stream;
-    uint8_t *read_to;         /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t
+        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
     size_t read_size, read_got;
-    size_t read_portion;      /* the most that is read beside one wave */
+    size_t read_portion; /* the most that is read beside one wave */
     int read_failed, ended;
 } lmc__coder;
 
@@ -38,8 +40,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user = alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
+    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
+        alloc_user;
+    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
+        c->out[1].alloc_user = alloc_user;
 }
 
 static void lmc__free_coder(lmc__coder *c)
@@ -56,30 +60,34 @@ static void lmc__free_coder(lmc__coder *c)
     }
 }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are planned; in_parts: to decode
- * blocks of which only a part is kept. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements, int in_parts)
+/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned; in_parts: to decode blocks of which only a part is kept. */
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
+                                      int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     c->max_jobs = lmc__count_jobs(c->parallel, block_size);
     LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
-    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
+    LMC__TRY(lmc__reserve(&c->workspaces,
+                          (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
     c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
     c->wave.temp_size = temp_size;
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer, less keeps the four buffers in
- * the caches. Not tuned: sizes from 1/2 to 4 MiB were compared on a loaded machine only, which showed no clear best. */
+/* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer,
+ * less keeps the four buffers in the caches. Not tuned: sizes from 1/2 to 4 MiB were compared on a
+ * loaded machine only, which showed no clear best. */
 #define LMC__WAVE_SIZE ((size_t)1 << 20)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
-    return (uint64_t)lmc__count_workers(c->parallel) * (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
+    return (uint64_t)lmc__count_workers(c->parallel) *
+           (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
 }
 
 /* Room for one more job of the wave. */
@@ -114,7 +122,9 @@ static void lmc__read_portion(lmc__coder *c)
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
     while (c->read_got < end && !c->ended && !c->read_failed) {
         size_t n = 0;
-        c->read_failed = c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 || n > end - c->read_got;
+        c->read_failed =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 ||
+            n > end - c->read_got;
         if (c->read_failed) break;
         c->ended = n == 0;
         c->read_got += n;
@@ -136,7 +146,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     size_t i;
     c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
     if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
-    else for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
+    else
+        for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
     c->n_jobs = 0;
     c->base.size = 0;
@@ -179,6 +190,7 @@ static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
-    for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++) lmc__absorb_piece(d, &c->wave.pieces[i]);
+    for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
+        lmc__absorb_piece(d, &c->wave.pieces[i]);
     c->pieces.size = 0;
 }

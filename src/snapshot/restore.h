@@ -17,49 +17,53 @@ typedef struct lmc__restorer {
     const lmc_restore_options *options;
     uint64_t max_index;
     lmc__coder coder;
-    const uint8_t *at, *end;  /* what is there of the stream, in coder.in[number] */
+    const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
     unsigned number;
-    int is_next_read;         /* the other coder.in holds what follows, from next_room on */
+    int is_next_read; /* the other coder.in holds what follows, from next_room on */
     size_t next_room;
-    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
-    size_t largest;           /* decoded bytes of the largest block of the run */
-    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
-    lmc__buffer index;        /* what the index must say, entries only */
+    int is_other_used; /* blocks of the planned wave are in the other coder.in */
+    size_t largest;    /* decoded bytes of the largest block of the run */
+    uint64_t offset;   /* bytes taken from the stream, from its beginning to `at` */
+    lmc__buffer index; /* what the index must say, entries only */
     lmc__buffer body;
     lmc__buffer items;
-    lmc__buffer paths;        /* see lmc__add_path */
+    lmc__buffer paths; /* see lmc__add_path */
     uint32_t n_files, n_runs;
-    uint64_t total;           /* bytes of all runs so far */
+    uint64_t total; /* bytes of all runs so far */
     lmc__origin origin;
     int has_base, is_sequential;
-    int is_done;              /* the blocks of the planned wave were written by an earlier attempt */
+    int is_done; /* the blocks of the planned wave were written by an earlier attempt */
 
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
     size_t identities_at;
-    uint64_t position;        /* bytes of the file in runs so far */
+    uint64_t position; /* bytes of the file in runs so far */
     lmc__digester digester;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they are decoded, and a wave
- * then has up to twice as many. */
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, and a wave then has up to twice as many. */
 #define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
 
-/* Decode the wave that is planned, and read on; what was decoded is written beside the next one. Before what is read there is
- * room for the beginning of a block that ends in it. */
+/* Decode the wave that is planned, and read on; what was decoded is written beside the next one.
+ * Before what is read there is room for the beginning of a block that ends in it. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
-    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended, is_coding = c->n_jobs != 0;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
+              is_coding = c->n_jobs != 0;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
         r->next_room = lmc_bound_block(r->largest);
-        if (r->largest) size = lmc__count_workers(c->parallel) * (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        if (r->largest)
+            size = lmc__count_workers(c->parallel) *
+                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        LMC__TRY(
+            lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
         lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -80,7 +84,9 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->number ^ 1];
-    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    if (!r->is_next_read)
+        LMC__TRY(
+            lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
     if (left > r->next_room) { /* which was for smaller blocks */
@@ -102,7 +108,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 /* Makes size bytes lie at r->at; fewer only at the end of the stream. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
-    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended)) LMC__TRY(lmc__turn_buffer(r));
+    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
+        LMC__TRY(lmc__turn_buffer(r));
     return LMC_OK;
 }
 
@@ -144,7 +151,8 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
         LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
         r->body.size += step;
     }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
+               LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
@@ -164,7 +172,8 @@ static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
     return lmc__grow_index(r, r->body.data, r->body.size);
 }
 
-static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
+                                         const uint8_t *head)
 {
     const lmc_restore_options *o = r->options;
     LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);
@@ -184,7 +193,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     r->in_file = 1;
     r->position = 0;
     lmc__begin_digester(&r->digester, &r->file);
-    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0)
+        return LMC_ERR_WRITE;
     return LMC_OK;
 }
 
@@ -209,9 +219,11 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 }
 
 /* Plan the block at hand. */
-static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block, size_t size)
+static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
+                                          size_t size)
 {
-    const uint64_t offset = block * run->block_size, n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+    const uint64_t offset = block * run->block_size,
+                   n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->n_done;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -227,10 +239,13 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done)) LMC__TRY(lmc__decode_wave(r));
+    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done))
+        LMC__TRY(lmc__decode_wave(r));
     r->is_done = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    if (c->n_jobs == 0)
+        LMC__TRY(lmc__reserve(
+            out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
     LMC__TRY(lmc__add_job(c, &job));
     job->position = position;
     job->info = info;
@@ -243,9 +258,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_done = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
-        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset, job->dst, size));
+        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
+                                     job->dst, size));
     } else if (info.has_prediction) {
-        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size)); /* which is decoded over it */
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
+                                      size)); /* which is decoded over it */
         job->base = job->dst;
         job->own = run->prediction == LMC__PREDICT_OWN;
     }
@@ -257,13 +274,15 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_job(c, &r->digester, job, size);
 }
 
-static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
+                                        const uint8_t *head)
 {
     uint64_t block;
     lmc__run run;
     LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
+    LMC__TRY(
+        lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
@@ -276,23 +295,30 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     }
     r->n_runs++;
     r->largest = lmc__block_size_at(&run, 0);
-    LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
-    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
+    LMC__TRY(
+        lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    for (block = 0; block < run.n_blocks; block++)
+        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section, uint8_t identity[LMC_IDENTITY_SIZE])
+static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
+                                          uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
     const uint8_t *p;
     LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     p = r->body.data;
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE && r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
+                   r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size, lmc__load32(p + 40)));
+    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size,
+                                 lmc__load32(p + 40)));
     LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
@@ -306,7 +332,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
-    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE) return lmc__short_header(r->at, (size_t)(r->end - r->at));
+    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
+        return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
     LMC__TRY(lmc__check_base(&r->origin, r->at));
     r->has_base = lmc__has_base(r->at);
@@ -328,13 +355,16 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
+    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
+                                r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options, uint8_t identity[LMC_IDENTITY_SIZE])
+LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+                                             const lmc_restore_options *options,
+                                             uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc_restore_options defaults;
     uint8_t found[LMC_IDENTITY_SIZE];
@@ -348,14 +378,17 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->max_index = options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    r->max_index =
+        options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_task;
-    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
-    status = lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
+    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
+        r->file_memory.alloc_user = options->alloc_user;
+    status =
+        lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
     r->origin.in_place = options->in_place;
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;

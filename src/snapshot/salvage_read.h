@@ -18,7 +18,8 @@
 /* -- what was found, decoded -- */
 
 /* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
-static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block, uint8_t *dst)
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
+                                        uint8_t *dst)
 {
     static const lmc__ahead nothing = {NULL, 0};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
@@ -31,7 +32,9 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
         if (!run) return LMC_ERR_NOT_FOUND;
         LMC__TRY(run->prediction);
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__read_prediction(&r->origin, &run->run, (uint64_t)block->block * run->run.block_size, dst, block->length));
+        LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
+                                      (uint64_t)block->block * run->run.block_size, dst,
+                                      block->length));
     }
     LMC__TRY(lmc__set_coder(c, block->length, lmc__min(block->length, LMC_MAX_BLOCK_ELEMENTS), 0));
     c->in[0].size = 0;
@@ -40,8 +43,12 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     position.run = block->run;
     position.block = block->block;
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, block->size, position, &info));
-    LMC__CHECK(info.size == block->length && info.encoded_size == block->size && info.has_prediction == block->has_prediction, LMC_ERR_CORRUPT); /* it changed */
-    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info, info.has_prediction ? dst : NULL, c->wave.workspaces, c->wave.workspace_size);
+    LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
+                   info.has_prediction == block->has_prediction,
+               LMC_ERR_CORRUPT); /* it changed */
+    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
+                               info.has_prediction ? dst : NULL, c->wave.workspaces,
+                               c->wave.workspace_size);
     return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
 }
 
@@ -57,16 +64,19 @@ static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i,
     for (j = i; j < n; j++) {
         const lmc__found_block *const f = lmc__found_at(r, j);
         if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == 0 && !s->in_container && (f->outer_run != first.run || f->outer_block != first.block)) {
+        if (f->trust == 0 && !s->in_container &&
+            (f->outer_run != first.run || f->outer_block != first.block)) {
             if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
                 const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
-                const lmc__found_block *const found = outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
+                const lmc__found_block *const found =
+                    outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
                 s->container_status = LMC_ERR_NOT_FOUND;
                 if (found && found->run == f->outer_run && found->block == f->outer_block) {
                     s->container.size = 0;
                     LMC__TRY(lmc__reserve(&s->container, found->length));
                     s->in_container = 1;
-                    s->container_status = lmc__decode_found(r, f->outer_run, outer, s->container.data);
+                    s->container_status =
+                        lmc__decode_found(r, f->outer_run, outer, s->container.data);
                     s->in_container = 0;
                     if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
                 }
@@ -82,17 +92,22 @@ static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i,
 }
 
 /* As lmc__read_run. */
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                          uint8_t *dst, size_t size)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
         const uint64_t block = offset / run->block_size;
-        const size_t skip = (size_t)(offset - block * run->block_size), length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
+        const size_t skip = (size_t)(offset - block * run->block_size),
+                     length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
         const size_t i = lmc__find_found(r, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number && lmc__found_at(r, i)->block == block, LMC_ERR_NOT_FOUND);
-        LMC__CHECK(lmc__found_at(r, i)->length == length, LMC_ERR_NOT_FOUND); /* of an unknown run */
+        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number &&
+                       lmc__found_at(r, i)->block == block,
+                   LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__found_at(r, i)->length == length,
+                   LMC_ERR_NOT_FOUND); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -115,21 +130,26 @@ static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
 }
 
 /* Tensors that end at or before `end` are complete, or never will be. */
-static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed, uint64_t end)
+static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed,
+                                 uint64_t end)
 {
     lmc__digester *const d = &r->salvage.digester;
-    while (d->tensor < file->n_tensors && file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
+    while (d->tensor < file->n_tensors &&
+           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
         const lmc_tensor *const t = &file->tensors[d->tensor];
         const int is_whole = d->tensor_done == t->size;
         const size_t tensor = d->tensor;
         uint8_t identity[LMC_IDENTITY_SIZE];
         lmc__finish_identity_to(d, identity); /* goes on to the next */
-        if (is_whole) confirmed[1 + tensor] = (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+        if (is_whole)
+            confirmed[1 + tensor] =
+                (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
     }
 }
 
 /* The next bytes of the file at hand; data NULL: they are lost. */
-static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data, uint64_t size)
+static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data,
+                              uint64_t size)
 {
     const lmc__kernels *const k = r->coder->wave.k;
     lmc__salvage *const s = &r->salvage;
@@ -144,7 +164,7 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
     }
     s->is_whole &= data != NULL;
     if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
-    for (; offset < end && d->tensor < file->n_tensors; ) {
+    for (; offset < end && d->tensor < file->n_tensors;) {
         const lmc_tensor *const t = &file->tensors[d->tensor];
         uint64_t part;
         lmc__confirm_tensors(r, file, confirmed, offset);
@@ -176,7 +196,8 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
         if (data) data += part;
     }
     lmc__confirm_tensors(r, file, confirmed, end);
-    if (end == file->size && s->is_whole) confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+    if (end == file->size && s->is_whole)
+        confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
 }
 
 static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
@@ -193,7 +214,8 @@ static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
 static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
 {
     lmc__salvage *const s = &r->salvage;
-    const uint64_t most = r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
+    const uint64_t most =
+        r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(r, i);
     enum lmc_status status;
     if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
@@ -216,7 +238,9 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
     if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
-    for (; s->file < r->n_files; s->file++, s->offset = 0, s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
+    for (; s->file < r->n_files;
+         s->file++, s->offset = 0,
+                    s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
         const lmc__reader_file *const f = lmc__file_at(r, s->file);
         range->file_number = s->file;
         range->offset = s->offset;
@@ -227,19 +251,27 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
             if (s->offset < run->start) return lmc__lose(r, range, run->start);
             at = s->offset - run->start;
             if (at >= run->size) continue;
-            if (at % run->block_size != 0) /* behind a run that reached into this one: only of a hostile file */
-                return lmc__lose(r, range, run->start + lmc__min64(at - at % run->block_size + run->block_size, run->size));
+            if (at % run->block_size !=
+                0) /* behind a run that reached into this one: only of a hostile file */
+                return lmc__lose(
+                    r, range,
+                    run->start +
+                        lmc__min64(at - at % run->block_size + run->block_size, run->size));
             i = lmc__find_found(r, s->run, at / run->block_size);
             range->position.run = (uint32_t)s->run;
             range->position.block = (uint32_t)(at / run->block_size);
-            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run) return lmc__lose(r, range, run->start + run->size);
-            if (lmc__found_at(r, i)->block != range->position.block) return lmc__lose(r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
+            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run)
+                return lmc__lose(r, range, run->start + run->size);
+            if (lmc__found_at(r, i)->block != range->position.block)
+                return lmc__lose(
+                    r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
             LMC__TRY(lmc__deliver(r, s->run, i, range));
             lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
             s->offset += range->size;
             return LMC_OK;
         }
-        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size) return lmc__lose(r, range, f->file.size);
+        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
+            return lmc__lose(r, range, f->file.size);
         if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
     }
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -247,7 +279,8 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
     range->file_number = SIZE_MAX;
     range->offset = 0;
     LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
-    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block); s->unplaced++) { /* its copies */
+    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block);
+         s->unplaced++) { /* its copies */
         const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
     }
