@@ -979,7 +979,7 @@ static const struct {
     {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
      "not found in the snapshot: list it to see what it holds"},
     {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "over a limit of the format or of the caller: raise the limit if you trust the data"},
+     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
     {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
     {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
      "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
@@ -1092,6 +1092,7 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
 #define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
+#define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
 #define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
@@ -8314,46 +8315,39 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 
 /* == tensor/wave.h ================================================================================ */
 
-/* One block of a wave. */
+/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
+ * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
+ * share nothing that is written, so any order gives the same bytes.
+ *
+ * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
+ * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction; or NULL */
-    int own;             /* that is this snapshot's own: if it is wrong, the file is */
-    int is_done;         /* decoding: dst has the block already, they say */
+    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding */
+    enum lmc_dtype dtype;      /* encoding, and the next three */
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* encoding; or NULL */
-    uint64_t first_element;         /* of the quantizer's tensor */
-    size_t
-        head; /* the writer: bytes before dst that hold the header of the run which begins here */
-    lmc_block_info info; /* decoding */
+    const lmc_quantizer *quantizer; /* or NULL */
+    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
+    lmc_block_info info;    /* decoding, and the next two */
+    lmc__ahead ahead;
+    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
+                          all, decoded right there; else decoded to the workspace and copied */
     lmc_position position;
-    lmc__ahead ahead;  /* decoding */
-    size_t skip, keep; /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is
-                          not all of it */
-    size_t first_piece, n_pieces; /* section 9 */
-    enum lmc_status status;
+    enum lmc_status status; /* set when it has run */
 } lmc__job;
-
-typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one tensor, or to none
-                               (section 9) */
-    uint32_t size, crc;
-    int in_tensor;
-} lmc__piece;
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;
-    lmc__piece *pieces;  /* NULL: none wanted */
-    uint8_t *workspaces; /* one for each worker */
+    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB
- * blocks do not come in fours. */
+/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
+ * most decoded bytes that they may take, so that blocks of 8 MiB do not come in fours. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -8365,6 +8359,7 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
 }
+/* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
     size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
@@ -8374,35 +8369,19 @@ static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
            lmc__count_workers(parallel);
 }
 
-static void lmc__run_wave(const lmc_parallel *parallel, lmc_task task, lmc__wave *wave, size_t n)
+/* Runs task(arg, i, worker) for i below n; returns when all have returned. */
+static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *arg, size_t n)
 {
     size_t i;
-    if (parallel && n > 1) parallel->run(parallel->user, task, wave, n);
+    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n);
     else
-        for (i = 0; i < n; i++) task(wave, i, 0);
+        for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at p, whose CRC is crc. */
-static void lmc__set_piece_crcs(const lmc__wave *wave, const lmc__job *job, const uint8_t *p,
-                                uint32_t crc)
+/* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
+ * of it, which stays in the worker's workspace until its next job. */
+static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    size_t i;
-    if (!wave->pieces) return;
-    if (job->n_pieces == 1) {
-        wave->pieces[job->first_piece].crc = crc;
-        return;
-    }
-    for (i = job->first_piece; i < job->first_piece + job->n_pieces; i++) {
-        lmc__piece *piece = &wave->pieces[i];
-        piece->crc = wave->k->crc32c(0, p, piece->size);
-        p += piece->size;
-    }
-}
-
-static void lmc__encode_task(void *arg, size_t index, unsigned worker)
-{
-    const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
     if (job->quantizer)
@@ -8414,29 +8393,35 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
-    if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, content, lmc__load32(job->dst + 12));
+    return content;
+}
+
+/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
+{
+    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    const int is_whole = job->keep == job->info.size;
+    uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
+    job->status = lmc__decode_block(wave->k, content, job->ahead, job->src, &job->info, job->base,
+                                    ws, wave->workspace_size - wave->temp_size);
+    if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
+    return content;
+}
+
+static void lmc__encode_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
-    const int whole = job->keep == job->info.size;
-    uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    if (job->is_done)
-        job->status =
-            wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    else
-        job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base,
-                                        ws, wave->workspace_size - wave->temp_size);
-    if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
-    if (job->status != LMC_OK) return;
-    if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
-    lmc__set_piece_crcs(wave, job, dst, job->info.crc);
+    (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order. */
+/* The first error of n jobs, in order: so it does not depend on who was faster. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -8682,7 +8667,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             job->src = in + used;
             job->base =
                 options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
-            job->own = job->is_done = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -8702,7 +8686,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             }
             at += job->info.size;
         }
-        lmc__run_wave(options->parallel, lmc__decode_task, &wave, n);
+        lmc__run_tasks(options->parallel, lmc__decode_task, &wave, n);
         LMC__TRY(lmc__wave_status(&wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
@@ -9745,10 +9729,28 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 
 /* == snapshot/identity.h ========================================================================== */
 
-/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies
- * in one block, and in one leaf of one tensor (spec 9.2) or in none. Pieces are planned in order,
- * their CRCs taken in parallel, then absorbed in order. A file without tensors counts as one
- * tensor. */
+/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+ *
+ * A tensor's identity is a SHA-256 over the CRC-32Cs of its leaves of 256 KiB, its dtype and its
+ * shape. The CRCs are what costs, and a block has been given one anyhow; so a file is cut into
+ * *pieces*, each within one block, and within one leaf of one tensor or in none:
+ *
+ *     tensors   |------- A ---------------|  gap |--- B ---|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *
+ * Pieces are planned in order (lmc__plan_piece), their CRCs taken by the workers in any order while
+ * a block is in their caches, and joined in order (lmc__absorb): lmc__crc_combine makes the CRC of
+ * a leaf, and of the file, of those of their pieces, without the bytes. A block that is one piece
+ * has its CRC in its header, and costs nothing more.
+ *
+ * A file without tensors counts as one tensor of bytes. */
+typedef struct lmc__piece {
+    uint32_t size, crc;
+    int in_tensor;
+} lmc__piece;
+
 typedef struct lmc__digester {
     const lmc_file *file;
     uint64_t planned; /* how far pieces are planned */
@@ -9808,6 +9810,15 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+static void lmc__finish_leaf(lmc__digester *d)
+{
+    uint8_t field[4];
+    lmc__store32(field, d->leaf_crc);
+    lmc__sha256_update(&d->sha, field, 4);
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -9815,10 +9826,7 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     const unsigned rank = t ? t->rank : 1;
     uint8_t field[8];
     unsigned i;
-    if (d->leaf_size) {
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-    }
+    if (d->leaf_size) lmc__finish_leaf(d);
     field[0] = (uint8_t)strlen(dtype);
     lmc__sha256_update(&d->sha, field, 1);
     lmc__sha256_update(&d->sha, dtype, strlen(dtype));
@@ -9847,21 +9855,23 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
+{
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
+    d->leaf_size += size;
+    d->tensor_done += size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
+}
+
+/* The next piece that was planned; its CRC is known now. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
-    d->leaf_size += piece->size;
-    d->tensor_done += piece->size;
-    if (d->leaf_size == LMC__LEAF_SIZE) {
-        uint8_t field[4];
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-        d->leaf_size = d->leaf_crc = 0;
-    }
+    lmc__absorb(d, piece->crc, piece->size);
 }
 
 /* All bytes of the file are absorbed. */
@@ -9873,25 +9883,50 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/pipeline.h ========================================================================== */
 
+/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
+ * waves.
+ *
+ * Writer and restorer keep two buffers of each kind, and take turns. While wave w is coded, what
+ * wave w - 1 has made is written, and what wave w + 1 will need is read:
+ *
+ *     step          1          2          3          4
+ *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
+ *     code                 out[0]: w0 out[1]: w1 out[0]: w2
+ *     write                           out[0]: w0 out[1]: w1
+ *
+ * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
+ * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
+ * tasks run one after another.
+ *
+ * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
+ * is larger, whatever the file's size. */
+
+/* A block of a snapshot. */
+typedef struct lmc__snapshot_job {
+    lmc__job job;
+    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
+                         the RUN section which begins here; 0: none does */
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
+    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
+                       already, and is only compared */
+} lmc__snapshot_job;
+
 /* Bytes to be written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a
- * wave while what the wave before it has made is written and what the next one needs is read, so
- * they have two buffers of each kind. Reading and writing are tasks beside those that code: no
- * threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
-    lmc__wave wave;
+    lmc__wave wave; /* without jobs: those are the snapshot's */
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t max_jobs;     /* the reader: of one wave */
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what the jobs are */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     lmc__buffer parts;   /* of the other out */
     int write_failed;
@@ -9935,12 +9970,11 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
-    c->max_jobs = lmc__count_jobs(c->parallel, block_size);
-    LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
+    LMC__TRY(lmc__reserve(&c->jobs,
+                          lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
     LMC__TRY(lmc__reserve(&c->workspaces,
                           (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
     c->wave.temp_size = temp_size;
     return LMC_OK;
@@ -9958,13 +9992,67 @@ static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
            (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
 }
 
-/* Room for one more job of the wave. */
-static enum lmc_status lmc__add_job(lmc__coder *c, lmc__job **job)
+/* Valid until the next job is added. */
+static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
+{
+    return (lmc__snapshot_job *)(void *)c->jobs.data + i;
+}
+
+/* Room for one more job of the wave, all zero. */
+static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
     LMC__TRY(lmc__append(&c->jobs, NULL, sizeof **job));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
-    *job = &c->wave.jobs[c->n_jobs++];
+    *job = lmc__job_at(c, c->n_jobs++);
+    return LMC_OK;
+}
+
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+                                const uint8_t *content, uint32_t crc)
+{
+    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    size_t i;
+    if (job->n_pieces == 1) {
+        pieces[0].crc = crc;
+        return;
+    }
+    for (i = 0; i < job->n_pieces; i++) {
+        pieces[i].crc = c->wave.k->crc32c(0, content, pieces[i].size);
+        content += pieces[i].size;
+    }
+}
+
+/* Tasks of a wave; arg is the coder. */
+static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+}
+
+static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const lmc_block_info *const info = &job->job.info;
+    const uint8_t *content = job->job.dst;
+    if (job->is_written)
+        job->job.status =
+            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
+    else content = lmc__decode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
+        job->job.status = LMC_ERR_CORRUPT;
+    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->crc);
+}
+
+/* The first error of n jobs, in order. */
+static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) LMC__TRY(lmc__job_at(c, i)->job.status);
     return LMC_OK;
 }
 
@@ -10004,7 +10092,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     lmc__coder *c = (lmc__coder *)arg;
     if (index == 0) lmc__write_parts(c); /* first what takes longest */
     else if (index == 1) lmc__read_portion(c);
-    else c->task(&c->wave, index - 2, worker);
+    else c->task(c, index - 2, worker);
 }
 
 /* Code the wave that is planned, write the parts, read. */
@@ -10012,7 +10100,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
     if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
@@ -10020,7 +10107,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->n_jobs = 0;
     c->base.size = 0;
     if (c->write_failed) return LMC_ERR_WRITE;
-    LMC__TRY(lmc__wave_status(&c->wave, n));
+    LMC__TRY(lmc__jobs_status(c, n));
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
@@ -10042,7 +10129,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 }
 
 /* Plan the pieces of a job that covers the next size bytes of the digester's file. */
-static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *job, size_t size)
+static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
+                                        size_t size)
 {
     job->first_piece = c->pieces.size / sizeof(lmc__piece);
     job->n_pieces = 0;
@@ -10055,11 +10143,12 @@ static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *
     return LMC_OK;
 }
 
+/* The pieces of a wave that was coded. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, &c->wave.pieces[i]);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
     c->pieces.size = 0;
 }
 
@@ -11077,7 +11166,7 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
-    w->coder.task = lmc__encode_task;
+    w->coder.task = lmc__encode_snapshot_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
         options->alloc_user;
     w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
@@ -11384,18 +11473,19 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     w->digester.identities = w->index.data + w->identities_at + 16;
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &c->wave.jobs[i];
-        const uint8_t *start = job->dst - job->head;
-        if (job->head) {
+        const lmc__job *job = &lmc__job_at(c, i)->job;
+        const size_t head_size = lmc__job_at(c, i)->head_size;
+        const uint8_t *start = job->dst - head_size;
+        if (head_size) {
             uint8_t field[8];
             lmc__store64(field, w->offset);
             LMC__TRY(lmc__append(&w->index, field, 8));
-            LMC__TRY(lmc__append(&w->index, start, job->head));
+            LMC__TRY(lmc__append(&w->index, start, head_size));
         }
         LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
         LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
-        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
-        w->offset += job->head + job->dst_size;
+        LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
+        w->offset += head_size + job->dst_size;
     }
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
@@ -11408,6 +11498,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__coder *c = &w->coder;
     const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
@@ -11420,7 +11511,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         if (w->origin.base || w->origin.read_back)
             LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
@@ -11428,7 +11520,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         job->base = base;
     }
     if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    job->head = head;
+    block_job->head_size = head;
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head;
@@ -11444,7 +11536,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->position.block = w->block++;
     out->size += slot;
     w->run_left -= size;
-    return lmc__plan_job(c, &w->digester, job, size);
+    return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
 /* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
@@ -11915,6 +12007,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__buffer *out;
     lmc_position position;
     lmc_block_info info;
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
@@ -11932,7 +12025,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0)
         LMC__TRY(lmc__reserve(
             out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     job->position = position;
     job->info = info;
     job->src = r->at;
@@ -11941,7 +12035,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
-    job->is_done = is_done;
+    block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
@@ -11950,14 +12044,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
                                       size)); /* which is decoded over it */
         job->base = job->dst;
-        job->own = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
     lmc__store32(entry, (uint32_t)info.encoded_size);
     lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
     LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
-    return lmc__plan_job(c, &r->digester, job, size);
+    return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
@@ -12070,7 +12164,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
-    r->coder.task = lmc__decode_task;
+    r->coder.task = lmc__decode_snapshot_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
         r->file_memory.alloc_user = options->alloc_user;
     status =
@@ -12507,12 +12601,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                      coder: before that is in use */
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-        c->wave.pieces = NULL;
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
         LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
-            lmc__job *job = &c->wave.jobs[i];
+            lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+            lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
@@ -12528,15 +12622,16 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            job->own = run->prediction == LMC__PREDICT_OWN;
-            job->is_done = 0;
+            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_written = 0;
+            block_job->n_pieces = 0;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
                                   ? job->src + encoded_size
                                   : NULL;
             job->ahead.size = 0;
         }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
+        lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
+        LMC__TRY(lmc__jobs_status(c, n));
     }
     return LMC_OK;
 }
@@ -14024,20 +14119,8 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
         }
         part -= offset;
         if (data && offset - t->offset == d->tensor_done) {
-            lmc__piece piece;
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            piece.size = (uint32_t)part;
-            piece.in_tensor = 1;
-            piece.crc = k->crc32c(0, data, (size_t)part);
-            d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece.crc, piece.size);
-            d->leaf_size += piece.size;
-            d->tensor_done += part;
-            if (d->leaf_size == LMC__LEAF_SIZE) {
-                uint8_t field[4];
-                lmc__store32(field, d->leaf_crc);
-                lmc__sha256_update(&d->sha, field, 4);
-                d->leaf_size = d->leaf_crc = 0;
-            }
+            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
         }
         offset += part;
         if (data) data += part;
@@ -14213,12 +14296,13 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
-    const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(wave, job, job->src,
-                        job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
-    job->status = LMC_OK;
+    lmc__set_piece_crcs(c, job, content,
+                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    job->job.status = LMC_OK;
 }
 
 /* Bytes that one task sums up. */
@@ -14240,11 +14324,11 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         if (c->read_failed) return LMC_ERR_READ;
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
-            lmc__job *job;
+            lmc__snapshot_job *job;
             LMC__TRY(lmc__add_job(c, &job));
-            job->src = c->in[0].data + at;
-            job->src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
-            LMC__TRY(lmc__plan_job(c, d, job, job->src_size));
+            job->job.src = c->in[0].data + at;
+            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
+            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
         lmc__want(c, NULL, 0, 0);
         LMC__TRY(lmc__run_step(c));

@@ -29,7 +29,7 @@ static const struct {
     {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
      "not found in the snapshot: list it to see what it holds"},
     {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "over a limit of the format or of the caller: raise the limit if you trust the data"},
+     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
     {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
     {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
      "some tensors are copies of others in the snapshot: restore it from a file or to files, not "

@@ -428,12 +428,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                      coder: before that is in use */
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-        c->wave.pieces = NULL;
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
         LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
-            lmc__job *job = &c->wave.jobs[i];
+            lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+            lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
@@ -449,15 +449,16 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            job->own = run->prediction == LMC__PREDICT_OWN;
-            job->is_done = 0;
+            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_written = 0;
+            block_job->n_pieces = 0;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
                                   ? job->src + encoded_size
                                   : NULL;
             job->ahead.size = 0;
         }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
+        lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
+        LMC__TRY(lmc__jobs_status(c, n));
     }
     return LMC_OK;
 }

@@ -229,6 +229,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__buffer *out;
     lmc_position position;
     lmc_block_info info;
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
@@ -246,7 +247,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0)
         LMC__TRY(lmc__reserve(
             out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     job->position = position;
     job->info = info;
     job->src = r->at;
@@ -255,7 +257,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
-    job->is_done = is_done;
+    block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
@@ -264,14 +266,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
                                       size)); /* which is decoded over it */
         job->base = job->dst;
-        job->own = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
     lmc__store32(entry, (uint32_t)info.encoded_size);
     lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
     LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
-    return lmc__plan_job(c, &r->digester, job, size);
+    return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
@@ -384,7 +386,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
-    r->coder.task = lmc__decode_task;
+    r->coder.task = lmc__decode_snapshot_task;
     r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
         r->file_memory.alloc_user = options->alloc_user;
     status =

@@ -170,7 +170,7 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
-    w->coder.task = lmc__encode_task;
+    w->coder.task = lmc__encode_snapshot_task;
     w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
         options->alloc_user;
     w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
@@ -477,18 +477,19 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     w->digester.identities = w->index.data + w->identities_at + 16;
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &c->wave.jobs[i];
-        const uint8_t *start = job->dst - job->head;
-        if (job->head) {
+        const lmc__job *job = &lmc__job_at(c, i)->job;
+        const size_t head_size = lmc__job_at(c, i)->head_size;
+        const uint8_t *start = job->dst - head_size;
+        if (head_size) {
             uint8_t field[8];
             lmc__store64(field, w->offset);
             LMC__TRY(lmc__append(&w->index, field, 8));
-            LMC__TRY(lmc__append(&w->index, start, job->head));
+            LMC__TRY(lmc__append(&w->index, start, head_size));
         }
         LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
         LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
-        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
-        w->offset += job->head + job->dst_size;
+        LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
+        w->offset += head_size + job->dst_size;
     }
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
@@ -501,6 +502,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__coder *c = &w->coder;
     const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
@@ -513,7 +515,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         if (w->origin.base || w->origin.read_back)
             LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
@@ -521,7 +524,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         job->base = base;
     }
     if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    job->head = head;
+    block_job->head_size = head;
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head;
@@ -537,7 +540,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->position.block = w->block++;
     out->size += slot;
     w->run_left -= size;
-    return lmc__plan_job(c, &w->digester, job, size);
+    return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
 /* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
