@@ -53,8 +53,9 @@
  *              put_quantised put_block get_quantised get_block
  *   tensor     wave tensor
  *   quantise   clusters fit
- *   snapshot   buffer sha256 identity pipeline names sections origin writer restore reader
- *              in_place requantise salvage salvage_place salvage_read open identify memory
+ *   snapshot   buffer sha256 order identity pipeline names sections index_entries origin writer
+ *              restore reader in_place requantise salvage salvage_place salvage_read open
+ *              identify memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -9598,17 +9599,38 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
 
 /* == snapshot/buffer.h ============================================================================ */
 
+/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
+ * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
+ *
+ * data moves when it grows: what points into it does so only while nothing is appended. Elements of
+ * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
 typedef struct lmc__buffer {
-    uint8_t *data;
+    uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
-    void *alloc_user;
+    void *alloc_user; /* of LMC_REALLOC */
 } lmc__buffer;
+
+static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+{
+    memset(b, 0, sizeof *b);
+    b->alloc_user = alloc_user;
+}
 
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
     b->data = NULL;
     b->size = b->cap = 0;
+}
+
+/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
+ * them. */
+typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+
+static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+{
+    (void)alloc_user; /* the buffer has it */
+    lmc__free_buffer(b);
 }
 
 /* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
@@ -9629,7 +9651,7 @@ static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
     return LMC_OK;
 }
 
-/* Appends `more` bytes, data or zeros if data is NULL. */
+/* Appends `more` bytes: data, or zeros if data is NULL. */
 static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
 {
     LMC__TRY(lmc__reserve(b, more));
@@ -9725,6 +9747,60 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 8; i++) end[i] = (uint8_t)(bits >> (56 - 8 * i));
     lmc__sha256_update(sha, end, 8);
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* == snapshot/order.h ============================================================================= */
+
+/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
+ * and the size of an element, so they cost no more than written out. */
+
+typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__is_before)(const void *context, size_t i);
+
+LMC__INLINE void lmc__swap(uint8_t *a, uint8_t *b, size_t size)
+{
+    uint8_t copy[64]; /* no element is larger */
+    memcpy(copy, a, size);
+    memcpy(a, b, size);
+    memcpy(b, copy, size);
+}
+
+/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
+ * input, which may be chosen by an enemy. Not stable.
+ *
+ * While start > 0, elements [start, n) are made a heap from the back; then the largest is swapped
+ * to the end, again and again, and [0, end) made a heap anew. Both sift down the element at
+ * `start`, which is 0 from then on. */
+LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare)
+{
+    uint8_t *const a = (uint8_t *)array;
+    size_t start = n / 2, end = n;
+    while (end > 1) {
+        size_t root, child;
+        if (start > 0) start--;
+        else {
+            end--;
+            lmc__swap(a, a + end * size, size);
+        }
+        for (root = start; (child = 2 * root + 1) < end; root = child) {
+            if (child + 1 < end && compare(a + child * size, a + (child + 1) * size) < 0) child++;
+            if (compare(a + root * size, a + child * size) >= 0) break;
+            lmc__swap(a + root * size, a + child * size, size);
+        }
+    }
+}
+
+/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
+ * 1 must stand before the others. */
+LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
+                                   const void *context)
+{
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (is_before(context, middle)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
 }
 
 /* == snapshot/identity.h ========================================================================== */
@@ -9938,30 +10014,29 @@ typedef struct lmc__coder {
     int read_failed, ended;
 } lmc__coder;
 
+static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    visit(&c->jobs, alloc_user);
+    visit(&c->pieces, alloc_user);
+    visit(&c->workspaces, alloc_user);
+    visit(&c->parts, alloc_user);
+    visit(&c->base, alloc_user);
+    for (i = 0; i < 2; i++) {
+        visit(&c->in[i], alloc_user);
+        visit(&c->out[i], alloc_user);
+    }
+}
+
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
-        alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
-        c->out[1].alloc_user = alloc_user;
+    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c)
-{
-    unsigned i;
-    lmc__free_buffer(&c->jobs);
-    lmc__free_buffer(&c->pieces);
-    lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->parts);
-    lmc__free_buffer(&c->base);
-    for (i = 0; i < 2; i++) {
-        lmc__free_buffer(&c->in[i]);
-        lmc__free_buffer(&c->out[i]);
-    }
-}
+static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
 /* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
  * planned; in_parts: to decode blocks of which only a part is kept. */
@@ -10154,47 +10229,39 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ============================================================================= */
 
-/* Something with a name, and an identity where that counts. */
+/* Names, and what must be unique of them.
+ *
+ * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
+ * tensors each, so what grows with them is kept small, and no input makes it slower than n log n.
+ */
+
+/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity;  /* or NULL */
+    const uint8_t *identity;  /* or NULL: only the name counts */
     size_t file_number;       /* of the base's items: where it is */
-    const lmc_tensor *tensor; /* NULL: the whole file */
+    const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
 } lmc__item;
 
+/* By bytes, a prefix first: the order of spec 9.3 and 10. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-static int lmc__compare_items(const lmc__item *a, const lmc__item *b)
+static int lmc__compare_items(const void *a, const void *b)
 {
-    int order = lmc__compare_names(a, b);
-    return order || !a->identity ? order : memcmp(a->identity, b->identity, LMC_IDENTITY_SIZE);
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    int order = lmc__compare_names(x, y);
+    return order || !x->identity ? order : memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
 }
 
-/* Heap sort: n log n whatever the input, no memory. */
+/* By name, then by identity. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
-    size_t start = n / 2, end = n;
-    while (end > 1) {
-        size_t root, child;
-        lmc__item item;
-        if (start > 0) item = items[--start];
-        else {
-            item = items[--end];
-            items[end] = items[0];
-        }
-        for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0)
-                child++;
-            if (lmc__compare_items(&item, &items[child]) >= 0) break;
-            items[root] = items[child];
-        }
-        items[root] = item;
-    }
+    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
 }
 
 /* items are sorted */
@@ -10204,6 +10271,28 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     for (i = 1; i < n; i++)
         if (lmc__compare_names(&items[i - 1], &items[i]) == 0) return 1;
     return 0;
+}
+
+typedef struct lmc__name_search {
+    const lmc__item *items;
+    lmc__item wanted;
+} lmc__name_search;
+
+static int lmc__is_name_before(const void *context, size_t i)
+{
+    const lmc__name_search *const s = (const lmc__name_search *)context;
+    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
+}
+
+/* The first of n sorted items that is not before name. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
+{
+    lmc__name_search search;
+    memset(&search, 0, sizeof search);
+    search.items = items;
+    search.wanted.name = (const uint8_t *)name;
+    search.wanted.size = strlen(name);
+    return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
@@ -10218,40 +10307,51 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set
- * holds 64 bits of each path's SHA-256: a table of open addressing, at most half full, 0 for free.
- */
+/* Where key stands in a table of `size` keys, a power of two, or the free place where it should. */
+static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
+{
+    size_t i = (size_t)key & (size - 1);
+    while (table[i] && table[i] != key) i = (i + 1) & (size - 1);
+    return i;
+}
+
+/* A table of twice the size, or the first, with the same keys. */
+static enum lmc_status lmc__grow_paths(lmc__buffer *set)
+{
+    lmc__buffer grown;
+    const uint64_t *const old = (const uint64_t *)(const void *)set->data;
+    const size_t old_size = set->size / 8, size = old_size ? 2 * old_size : 64;
+    size_t i;
+    lmc__init_buffer(&grown, set->alloc_user);
+    LMC__TRY(lmc__append(&grown, NULL, 8 * size));
+    for (i = 0; i < old_size; i++) {
+        uint64_t *const table = (uint64_t *)(void *)grown.data;
+        if (old[i]) table[lmc__place_key(table, size, old[i])] = old[i];
+    }
+    lmc__free_buffer(set);
+    *set = grown;
+    return LMC_OK;
+}
+
+/* Adds the path of file number n to the set, which has n, or refuses it (CORRUPT) if it is there
+ * already. The set holds 64 bits of each path's SHA-256: a table of open addressing, at most half
+ * full, 0 for free. So it takes 16 to 32 bytes for each file, however long their paths, and none
+ * can choose paths that collide. */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
     lmc__sha256 sha;
-    uint64_t key, *table = (uint64_t *)(void *)set->data;
-    size_t size = set->size / 8, i;
-    if (n >= size / 2) {
-        lmc__buffer old = *set;
-        const uint64_t *const from = table;
-        enum lmc_status status;
-        memset(set, 0, sizeof *set);
-        set->alloc_user = old.alloc_user;
-        size = size ? 2 * size : 64;
-        status = lmc__append(set, NULL, 8 * size);
-        table = (uint64_t *)(void *)set->data;
-        for (i = 0; status == LMC_OK && i < old.size / 8; i++) {
-            size_t at = (size_t)from[i] & (size - 1);
-            if (from[i] == 0) continue;
-            while (table[at]) at = (at + 1) & (size - 1);
-            table[at] = from[i];
-        }
-        lmc__free_buffer(&old);
-        LMC__TRY(status);
-    }
+    uint64_t key, *table;
+    size_t place;
+    if (n >= set->size / 8 / 2) LMC__TRY(lmc__grow_paths(set));
+    table = (uint64_t *)(void *)set->data;
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, path, strlen(path));
     lmc__sha256_finish(&sha, digest);
-    key = lmc__load64(digest) | 1;
-    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1))
-        LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
-    table[i] = key;
+    key = lmc__load64(digest) | 1; /* not 0 */
+    place = lmc__place_key(table, set->size / 8, key);
+    LMC__CHECK(table[place] == 0, LMC_ERR_CORRUPT);
+    table[place] = key;
     return LMC_OK;
 }
 
@@ -10612,48 +10712,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* Size of the index entry at p, which is known to be sound. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + 16;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
-                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
-            }
-        }
-    }
-    return LMC_OK;
-}
-
-#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-
 static int lmc__has_base(const uint8_t *header)
 {
     unsigned i, any = 0;
@@ -10715,6 +10773,150 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
     return LMC_OK;
 }
 
+/* == snapshot/index_entries.h ===================================================================== */
+
+/* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
+ *
+ *     head           counts, identity of the snapshot                   LMC__INDEX_BODY_SIZE
+ *     entry of file 0: offset | header and body of its FILE section | facts
+ *     entry of run 0:  offset | header and body of its RUN section  | {size, Header_CRC} per block
+ *     ...            one entry for each section before, in their order
+ *     metadata       sorted by key
+ *
+ * The *facts* of a file are what is known only at its end: File_Size, File_CRC, identities.
+ *
+ * Writer and restorer build the entries while blocks go by; the restorer then compares them with
+ * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
+ * A reader, which begins with the index, must parse it (index.h). */
+
+#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+#define LMC__FILE_FACTS_SIZE 16u /* without identities */
+
+typedef struct lmc__index_builder {
+    lmc__buffer entries;
+    uint64_t limit;  /* on their size */
+    size_t facts_at; /* in entries: the facts of the file at hand */
+} lmc__index_builder;
+
+static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
+{
+    if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
+    return lmc__append(&b->entries, data, size);
+}
+
+/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
+                                          const uint8_t *head, const uint8_t *body,
+                                          size_t body_size)
+{
+    uint8_t field[8];
+    lmc__store64(field, offset);
+    LMC__TRY(lmc__grow_index(b, field, 8));
+    LMC__TRY(lmc__grow_index(b, head, LMC__SECTION_HEADER_SIZE));
+    return lmc__grow_index(b, body, body_size);
+}
+
+/* Room for the facts of a file whose section was the last. */
+static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+{
+    b->facts_at = b->entries.size;
+    return lmc__grow_index(b, NULL,
+                           LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
+}
+
+/* Where the digester puts the identities of the file at hand; they move when the index grows. */
+static uint8_t *lmc__index_identities(const lmc__index_builder *b)
+{
+    return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
+}
+
+/* All of the file was absorbed by d. */
+static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
+{
+    uint8_t *const facts = b->entries.data + b->facts_at;
+    d->identities = lmc__index_identities(b);
+    lmc__finish_digester(d);
+    lmc__store64(facts, file_size);
+    lmc__store32(facts + 8, d->file_crc);
+}
+
+/* The next block of the run whose section was the last. */
+static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
+                                        const uint8_t *header)
+{
+    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
+    lmc__store32(entry, (uint32_t)encoded_size);
+    lmc__store32(entry + 4, lmc__load32(header + LMC__BLOCK_CRC_AT));
+    return lmc__grow_index(b, entry, sizeof entry);
+}
+
+/* The head of the body. */
+typedef struct lmc__index_head {
+    uint32_t n_files, n_runs, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+} lmc__index_head;
+
+static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
+{
+    memset(dst, 0, LMC__INDEX_BODY_SIZE);
+    lmc__store32(dst, head->n_files);
+    lmc__store32(dst + 4, head->n_runs);
+    memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + 40, head->n_metadata);
+}
+
+/* p: LMC__INDEX_BODY_SIZE bytes. */
+static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
+{
+    head->n_files = lmc__load32(p);
+    head->n_runs = lmc__load32(p + 4);
+    memcpy(head->identity, p + 8, LMC_IDENTITY_SIZE);
+    head->n_metadata = lmc__load32(p + 40);
+    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
+    return LMC_OK;
+}
+
+/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
+static size_t lmc__entry_size(const uint8_t *p)
+{
+    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
+    if (p[8] == 'F') {
+        const uint32_t n_tensors = lmc__load32(body + 32);
+        return size + LMC__FILE_FACTS_SIZE +
+               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+    } else {
+        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+        return size + LMC__BLOCK_ENTRY_SIZE *
+                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+    }
+}
+
+/* Names and identities of everything that has them among n_entries sound index entries at p. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') {
+            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
+            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
+                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
+            uint32_t i;
+            if (n_tensors == 0)
+                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+            for (i = 0; i < n_tensors; i++) {
+                const uint32_t name_size = lmc__load32(entry + 16);
+                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
+                LMC__TRY(lmc__append_item(items, name, name_size,
+                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
+                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
+            }
+        }
+    }
+    return LMC_OK;
+}
+
 /* Metadata entries, exactly [p, end). */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
@@ -10765,11 +10967,18 @@ typedef struct lmc__origin {
     lmc__buffer wide;   /* of a conversion */
 } lmc__origin;
 
+static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&o->items, alloc_user);
+    visit(&o->ranges, alloc_user);
+    visit(&o->wide, alloc_user);
+}
+
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
-    o->items.alloc_user = o->ranges.alloc_user = o->wide.alloc_user = alloc_user;
+    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
@@ -10794,12 +11003,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o)
-{
-    lmc__free_buffer(&o->items);
-    lmc__free_buffer(&o->ranges);
-    lmc__free_buffer(&o->wide);
-}
+static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
@@ -10818,28 +11022,47 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t low = 0, high = n;
+    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
     uint32_t found = 0;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    while (low < high) { /* the first that is not before */
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
-        else high = middle;
-    }
-    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0;
-         low++) {
-        const lmc__item *item = lmc__get_item(o, low);
-        const int is_of_path =
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        int is_of_path;
+        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)low + 1;
-        if (!found) found = (uint32_t)low + 1;
+        if (is_of_path) return (uint32_t)i + 1;
+        if (!found) found = (uint32_t)i + 1;
     }
     return found;
+}
+
+typedef struct lmc__range_search {
+    const uint8_t *ranges; /* each begins with a lmc__range */
+    size_t step;           /* from one to the next */
+    uint64_t file_number, offset;
+} lmc__range_search;
+
+static int lmc__is_range_before(const void *context, size_t i)
+{
+    const lmc__range_search *const s = (const lmc__range_search *)context;
+    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
+    return r->file_number < s->file_number ||
+           (r->file_number == s->file_number && r->end <= s->offset);
+}
+
+/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
+ * first that ends behind offset of that file, or belongs to a later one. */
+static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
+                                   uint64_t offset)
+{
+    lmc__range_search search;
+    search.ranges = ranges->data;
+    search.step = step;
+    search.file_number = file_number;
+    search.offset = offset;
+    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
@@ -10848,18 +11071,10 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
                               uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
-    const size_t n = o->ranges.size / sizeof *ranges;
-    size_t low = 0, high = n;
+    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
     if (size == 0) return 1;
-    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
-        const size_t middle = low + (high - low) / 2;
-        if (ranges[middle].file_number < file_number ||
-            (ranges[middle].file_number == file_number && ranges[middle].end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset &&
-           size <= ranges[low].end - offset;
+    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
+           ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
 
 /* Every segment's prediction is there. */
@@ -10910,6 +11125,26 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
 {
     return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+}
+
+typedef struct lmc__segment_search {
+    const lmc__run *run;
+    uint64_t offset;
+} lmc__segment_search;
+
+static int lmc__is_segment_before(const void *context, size_t i)
+{
+    const lmc__segment_search *const s = (const lmc__segment_search *)context;
+    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+}
+
+/* The segment of a byte of the run's file: the last that does not begin behind it. */
+static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
+{
+    lmc__segment_search search;
+    search.run = run;
+    search.offset = offset;
+    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
 }
 
 /* Bytes of prediction for one of the run. */
@@ -10964,19 +11199,15 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
-    uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
+    uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
-        else high = middle;
-    }
-    for (; size != 0; low++) {
-        const uint8_t *p = lmc__segment_at(run, low);
+    i = lmc__find_segment(run, offset);
+    for (; size != 0; i++) {
+        const uint8_t *p = lmc__segment_at(run, i);
         const uint64_t at = offset - lmc__load64(p + 8);
         size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
         lmc__range from;
@@ -10985,11 +11216,11 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else {
             from = lmc__locate(o, run, p);
             from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, low + 1, from.file_number,
+            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
                                                from.start + lmc__scale(run) * part);
-                 low++)
-                part += (size_t)lmc__min64(size - part,
-                                           lmc__load64(lmc__segment_at(run, low + 1) + 16));
+                 i++)
+                part +=
+                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -11025,7 +11256,7 @@ struct lmc_writer {
     enum lmc_status status; /* the first error stays */
     uint64_t offset;        /* bytes written, or about to be */
     lmc__coder coder;
-    lmc__buffer index;    /* entries of the index so far */
+    lmc__index_builder index;
     lmc__buffer body;     /* of the section at hand */
     lmc__buffer metadata; /* encoded entries, in the order they came */
     lmc__buffer paths;    /* see lmc__add_path */
@@ -11039,7 +11270,6 @@ struct lmc_writer {
     enum lmc_dtype default_dtype;
     uint64_t position; /* bytes of the file that are in runs begun so far */
     size_t next_tensor;
-    size_t identities_at; /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
     lmc__origin origin;
@@ -11066,17 +11296,7 @@ typedef struct lmc__quantised_range {
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
 static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    size_t low = 0, high = w->quantised.size / sizeof *ranges;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__range *const r = &ranges[middle].range;
-        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
 }
 
 /* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
@@ -11135,16 +11355,25 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 /* Write w->body as a section, and its entry so far to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE], field[8];
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    lmc__store64(field, w->offset);
-    LMC__TRY(lmc__append(&w->index, field, 8));
-    LMC__TRY(lmc__append(&w->index, head, sizeof head));
-    LMC__TRY(lmc__append(&w->index, w->body.data, w->body.size));
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->quantised, alloc_user);
 }
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
@@ -11167,10 +11396,8 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
-    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
-        options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
-        w->quantised.alloc_user = options->alloc_user;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
@@ -11199,14 +11426,7 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_buffer(&w->index);
-    lmc__free_buffer(&w->body);
-    lmc__free_buffer(&w->metadata);
-    lmc__free_buffer(&w->paths);
-    lmc__free_buffer(&w->file_memory);
-    lmc__free_buffer(&w->carry);
-    lmc__free_buffer(&w->run_head);
-    lmc__free_buffer(&w->quantised);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
@@ -11262,9 +11482,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
         LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
     }
     w->n_files++;
-    w->identities_at = w->index.size;
-    LMC__TRY(
-        lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
+    LMC__TRY(lmc__index_file(&w->index, &w->file));
     w->in_file = 1;
     w->default_dtype = default_dtype;
     w->position = 0;
@@ -11470,20 +11688,17 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
-    w->digester.identities = w->index.data + w->identities_at + 16;
+    w->digester.identities = lmc__index_identities(&w->index);
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
         const lmc__job *job = &lmc__job_at(c, i)->job;
         const size_t head_size = lmc__job_at(c, i)->head_size;
         const uint8_t *start = job->dst - head_size;
-        if (head_size) {
-            uint8_t field[8];
-            lmc__store64(field, w->offset);
-            LMC__TRY(lmc__append(&w->index, field, 8));
-            LMC__TRY(lmc__append(&w->index, start, head_size));
-        }
-        LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
-        LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
+        if (head_size)
+            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
+                                        start + LMC__SECTION_HEADER_SIZE,
+                                        head_size - LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
     }
@@ -11652,18 +11867,13 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    uint8_t *info;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
         w->file.size = w->position;
     }
     if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    info = w->index.data + w->identities_at;
-    w->digester.identities = info + 16;
-    lmc__finish_digester(&w->digester);
-    lmc__store64(info, w->file.size);
-    lmc__store32(info + 8, w->digester.file_crc);
+    lmc__index_file_end(&w->index, &w->digester, w->file.size);
     w->in_file = 0;
     return LMC_OK;
 }
@@ -11701,8 +11911,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(
-            lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        LMC__TRY(lmc__grow_index(&w->index, entry,
+                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
 }
@@ -11713,26 +11923,28 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
     const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    lmc__index_head counts;
     uint64_t body_size;
     if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__collect_items(&w->body, w->index.data, n_entries));
+    LMC__TRY(lmc__collect_items(&w->body, w->index.entries.data, n_entries));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
-    memset(head, 0, sizeof head);
-    lmc__store32(head, w->n_files);
-    lmc__store32(head + 4, w->n_runs);
-    memcpy(head + 8, w->identity, LMC_IDENTITY_SIZE);
-    lmc__store32(head + 40, w->n_metadata);
-    body_size = sizeof head + (uint64_t)w->index.size;
+    counts.n_files = w->n_files;
+    counts.n_runs = w->n_runs;
+    counts.n_metadata = w->n_metadata;
+    memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
+    lmc__put_index_head(head, &counts);
+    body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
     lmc__store32(section + 16, k->crc32c(0, section, 16));
-    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.data, w->index.size));
+    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.entries.data,
+                                         w->index.entries.size));
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.data, w->index.size));
+    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
     memset(trailer, 0, sizeof trailer);
     lmc__store64(trailer, index_at);
     lmc__store64(trailer + 8, w->offset - index_at);
@@ -11793,16 +12005,15 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
-    uint64_t max_index;
     lmc__coder coder;
     const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
     unsigned number;
     int is_next_read; /* the other coder.in holds what follows, from next_room on */
     size_t next_room;
-    int is_other_used; /* blocks of the planned wave are in the other coder.in */
-    size_t largest;    /* decoded bytes of the largest block of the run */
-    uint64_t offset;   /* bytes taken from the stream, from its beginning to `at` */
-    lmc__buffer index; /* what the index must say, entries only */
+    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
+    size_t largest;           /* decoded bytes of the largest block of the run */
+    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
+    lmc__index_builder index; /* what the index must say */
     lmc__buffer body;
     lmc__buffer items;
     lmc__buffer paths; /* see lmc__add_path */
@@ -11815,7 +12026,6 @@ typedef struct lmc__restorer {
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    size_t identities_at;
     uint64_t position; /* bytes of the file in runs so far */
     lmc__digester digester;
 } lmc__restorer;
@@ -11848,7 +12058,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) next->size = r->next_room + c->read_got;
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
-    if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
+    if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
     if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
@@ -11921,7 +12131,7 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
 /* The section's body to r->body, in steps: memory grows with what is really there. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
-    if (section->size > r->max_index) return LMC_ERR_LIMIT;
+    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
     r->body.size = 0;
     while (r->body.size < section->size) {
         const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
@@ -11934,20 +12144,11 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-static enum lmc_status lmc__grow_index(lmc__restorer *r, const void *data, size_t size)
+/* The section at hand, whose body was read, to the index. */
+static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
-    if (r->index.size + (uint64_t)size > r->max_index) return LMC_ERR_LIMIT;
-    return lmc__append(&r->index, data, size);
-}
-
-/* The section at hand, as the index has it. */
-static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
-{
-    uint8_t field[8];
-    lmc__store64(field, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE);
-    LMC__TRY(lmc__grow_index(r, field, 8));
-    LMC__TRY(lmc__grow_index(r, head, LMC__SECTION_HEADER_SIZE));
-    return lmc__grow_index(r, r->body.data, r->body.size);
+    return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
+                              r->body.data, r->body.size);
 }
 
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
@@ -11960,9 +12161,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
     r->has_empty_path = r->file.path[0] == 0;
     LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
-    LMC__TRY(lmc__index_section(r, head));
-    r->identities_at = r->index.size;
-    LMC__TRY(lmc__grow_index(r, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)));
+    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_file(&r->index, &r->file));
     if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
         uint64_t total = r->total;
         if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
@@ -11979,17 +12179,12 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
-    uint8_t *info;
     if (!r->in_file) return LMC_OK;
     if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
     LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__drain(&r->coder));
-    info = r->index.data + r->identities_at;
-    r->digester.identities = info + 16;
-    lmc__finish_digester(&r->digester);
-    lmc__store64(info, r->file.size);
-    lmc__store32(info + 8, r->digester.file_crc);
+    lmc__index_file_end(&r->index, &r->digester, r->file.size);
     r->file.crc = r->digester.file_crc;
     r->in_file = 0;
     if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
@@ -12009,7 +12204,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc_block_info info;
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
@@ -12048,9 +12242,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
-    lmc__store32(entry, (uint32_t)info.encoded_size);
-    lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
-    LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
+    LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
     return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
@@ -12068,7 +12260,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_origin(&r->origin, &run));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    LMC__TRY(lmc__index_section(r, head));
+    LMC__TRY(lmc__restore_section(r, head));
     if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
@@ -12086,22 +12278,22 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
+    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries;
     const uint8_t *p;
     LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    p = r->body.data;
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size,
+                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size,
-                                 lmc__load32(p + 40)));
-    LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
+    LMC__TRY(lmc__get_index_head(&head, r->body.data));
+    LMC__CHECK(head.n_files == r->n_files && head.n_runs == r->n_runs, LMC_ERR_CORRUPT);
+    p = r->body.data + LMC__INDEX_BODY_SIZE;
+    LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + entries->size, r->body.data + r->body.size, head.n_metadata));
+    LMC__TRY(lmc__collect_items(&r->items, entries->data, n_entries));
     lmc__snapshot_identity(&r->items, identity);
-    LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -12142,6 +12334,15 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&r->index.entries, alloc_user);
+    visit(&r->body, alloc_user);
+    visit(&r->items, alloc_user);
+    visit(&r->paths, alloc_user);
+    visit(&r->file_memory, alloc_user);
+}
+
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE])
@@ -12158,15 +12359,14 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->max_index =
+    r->index.limit =
         options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
-    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
-        r->file_memory.alloc_user = options->alloc_user;
+    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status =
         lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
     r->origin.in_place = options->in_place;
@@ -12175,11 +12375,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->body);
-    lmc__free_buffer(&r->items);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->file_memory);
+    lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;
@@ -12527,16 +12723,28 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     return LMC_OK;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size. */
+typedef struct lmc__run_search {
+    const lmc_reader *reader;
+    uint64_t offset;
+} lmc__run_search;
+
+static int lmc__is_run_before(const void *context, size_t i)
+{
+    const lmc__run_search *const s = (const lmc__run_search *)context;
+    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+}
+
+/* The run of a file that holds byte offset, which is below the file's size: the last that does not
+ * begin behind it. Of a file without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
 {
-    size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (lmc__run_at(r, middle)->run.start <= offset) low = middle;
-        else high = middle;
-    }
-    return low;
+    lmc__run_search search;
+    if (f->n_runs == 0) return f->first_run;
+    search.reader = r;
+    search.offset = offset;
+    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
+                           &search) -
+           1;
 }
 
 /* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
@@ -12807,17 +13015,9 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const lmc_file *const found =
+        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
                    found->size == file->size
                ? found
@@ -12856,9 +13056,8 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     lmc__buffer items;
     size_t i, j, k;
     int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
+    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        items.alloc_user = r->options.alloc_user;
         can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
     for (i = 0; can && i < r->n_files; i++) {
@@ -13088,49 +13287,45 @@ static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
     return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
 }
 
-static int lmc__compare_found(const lmc__found_block *a, const lmc__found_block *b)
+static int lmc__compare_found(const void *x, const void *y)
 {
+    const lmc__found_block *const a = (const lmc__found_block *)x;
+    const lmc__found_block *const b = (const lmc__found_block *)y;
     if (a->run != b->run) return a->run < b->run ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
     if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Heap sort, unless they are in order, as they are in a file that was not shuffled. */
+/* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
-    size_t start = n / 2, end = n, i = 1;
+    size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i >= n) return;
-    while (end > 1) {
-        size_t root, child;
-        lmc__found_block item;
-        if (start > 0) item = found[--start];
-        else {
-            item = found[--end];
-            found[end] = found[0];
-        }
-        for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0)
-                child++;
-            if (lmc__compare_found(&item, &found[child]) >= 0) break;
-            found[root] = found[child];
-        }
-        found[root] = item;
-    }
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+}
+
+typedef struct lmc__block_search {
+    const lmc_reader *reader;
+    size_t run;
+    uint64_t block;
+} lmc__block_search;
+
+static int lmc__is_block_before(const void *context, size_t i)
+{
+    const lmc__block_search *const s = (const lmc__block_search *)context;
+    const lmc__found_block *const f = lmc__found_at(s->reader, i);
+    return f->run < s->run || (f->run == s->run && f->block < s->block);
 }
 
 /* The first of the sorted ones that is not before (run, block). */
 static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
 {
-    size_t low = 0, high = r->salvage.n_blocks;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__found_block *const f = lmc__found_at(r, middle);
-        if (f->run < run || (f->run == run && f->block < block)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    lmc__block_search search;
+    search.reader = r;
+    search.run = run;
+    search.block = block;
+    return lmc__find_first(0, r->salvage.n_blocks, lmc__is_block_before, &search);
 }
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
@@ -14351,9 +14546,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
-    memset(&body, 0, sizeof body);
-    body.alloc_user = alloc_user;
-    memory = body;
+    lmc__init_buffer(&body, alloc_user);
+    lmc__init_buffer(&memory, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);

@@ -63,30 +63,29 @@ typedef struct lmc__coder {
     int read_failed, ended;
 } lmc__coder;
 
+static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    visit(&c->jobs, alloc_user);
+    visit(&c->pieces, alloc_user);
+    visit(&c->workspaces, alloc_user);
+    visit(&c->parts, alloc_user);
+    visit(&c->base, alloc_user);
+    for (i = 0; i < 2; i++) {
+        visit(&c->in[i], alloc_user);
+        visit(&c->out[i], alloc_user);
+    }
+}
+
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
-        alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
-        c->out[1].alloc_user = alloc_user;
+    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c)
-{
-    unsigned i;
-    lmc__free_buffer(&c->jobs);
-    lmc__free_buffer(&c->pieces);
-    lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->parts);
-    lmc__free_buffer(&c->base);
-    for (i = 0; i < 2; i++) {
-        lmc__free_buffer(&c->in[i]);
-        lmc__free_buffer(&c->out[i]);
-    }
-}
+static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
 /* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
  * planned; in_parts: to decode blocks of which only a part is kept. */

@@ -12,6 +12,7 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 /* A run as the index has it. */
@@ -354,16 +355,28 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     return LMC_OK;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size. */
+typedef struct lmc__run_search {
+    const lmc_reader *reader;
+    uint64_t offset;
+} lmc__run_search;
+
+static int lmc__is_run_before(const void *context, size_t i)
+{
+    const lmc__run_search *const s = (const lmc__run_search *)context;
+    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+}
+
+/* The run of a file that holds byte offset, which is below the file's size: the last that does not
+ * begin behind it. Of a file without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
 {
-    size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (lmc__run_at(r, middle)->run.start <= offset) low = middle;
-        else high = middle;
-    }
-    return low;
+    lmc__run_search search;
+    if (f->n_runs == 0) return f->first_run;
+    search.reader = r;
+    search.offset = offset;
+    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
+                           &search) -
+           1;
 }
 
 /* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
