@@ -66,12 +66,12 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
     size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->n_files; i++) {
+    for (i = 0; can && i < r->tables.n_files; i++) {
         const lmc__reader_file *f = lmc__file_at(r, i);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
