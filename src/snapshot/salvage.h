@@ -7,6 +7,7 @@
 #include "kernels/crc32c.h"
 #include "snapshot/buffer.h"
 #include "snapshot/order.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/index.h"

@@ -6,6 +6,7 @@
 #include "kernels/types.h"
 #include "snapshot/buffer.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
