@@ -403,8 +403,7 @@ static void measure_kernels(void)
     }
 }
 
-/* == whole codec ==================================================================================
- * ================== */
+/* == whole codec ==================================== */
 
 /* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured
  * on the best tier. */
@@ -853,8 +852,7 @@ static void measure_threads(size_t size)
     release(dst, size);
 }
 
-/* == main =========================================================================================
- * ================== */
+/* == main ==================================== */
 
 int main(int argc, char **argv)
 {
