@@ -50,8 +50,9 @@ void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
 extern long t_passed, t_failed;
 extern char t_about[240]; /* what is being tried: printed with a failure */
-extern int t_quick;       /* LMC_TEST_QUICK: fewer cases, for emulators */
-extern int t_long;        /* --long: more */
+/* How much is tried: more with --long; less with LMC_TEST_QUICK, for emulators and sanitizers; of
+ * that a tenth with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too. */
+extern int t_long, t_quick, t_brief;
 
 static inline void t_note(const char *format, ...)
 {
@@ -81,11 +82,17 @@ static inline int t_check_status(enum lmc_status got, enum lmc_status want, cons
     return t_check(got == want, what, lmc_status_name(got), file, line);
 }
 
+static inline int t_is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' && *value != '0';
+}
+
 /* First line of every main. The argument --tiers prints the tiers of this build on this machine and
  * ends the program. */
 static inline void t_begin(int argc, char **argv)
 {
-    const char *tier = getenv("LMC_TEST_TIER"), *quick = getenv("LMC_TEST_QUICK");
+    const char *tier = getenv("LMC_TEST_TIER");
     int i;
     if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
         for (i = 0; i < LMC_TIER_COUNT; i++)
@@ -93,7 +100,8 @@ static inline void t_begin(int argc, char **argv)
         exit(0);
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
-    t_quick = quick != NULL && *quick != '\0' && *quick != '0';
+    t_brief = t_is_set("LMC_TEST_BRIEF");
+    t_quick = t_brief || t_is_set("LMC_TEST_QUICK");
     for (i = 0; tier != NULL && i < LMC_TIER_COUNT; i++)
         if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {
             lmc_limit_tier((enum lmc_tier)i);

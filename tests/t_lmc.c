@@ -13,7 +13,7 @@
 
 long t_passed, t_failed;
 char t_about[240];
-int t_quick, t_long;
+int t_long, t_quick, t_brief;
 
 /* 16 bytes before each block hold its size, and 16 behind it (not where the address sanitizer
  * looks) must stay as they are. */
