@@ -47,8 +47,8 @@
  * CONTENTS
  *   interface  api
  *   base       platform bytes wire_block wire_file
- *   kernels    types tables vec_swar crc32c split_join count map partition merge flatten fold
- *              root classes group grids dispatch
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
+ *              count map partition merge flatten fold root classes group grids dispatch
  *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
  *              put_quantised put_block get_quantised get_block
  *   tensor     wave tensor
@@ -831,15 +831,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
  * fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* gcc 12's own headers set their undefined vectors from themselves:
- * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
@@ -867,36 +858,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #endif
 #if LMC__SIMDE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx2.h>
-#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
-#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
-#include <wasm_simd128.h>
-LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
-{
-    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
-}
-LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
-{
-    return _mm256_set_m128i(
-        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
-        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
-}
-LMC__INLINE int lmc__movemask_wasm(__m256i v)
-{
-    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
-                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
-}
-#undef _mm_shuffle_epi8
-#undef _mm256_shuffle_epi8
-#undef _mm256_movemask_epi8
-#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
-#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
-#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
-#endif
 #define LMC__AVX2
 #define LMC__INLINE2 LMC__INLINE
 #endif
@@ -905,10 +866,6 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
  * portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-#include <arm_neon.h>
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
 /* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
  * arm_acle.h has them for single functions. */
 #if defined(__clang__)
@@ -923,7 +880,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 /* Orders streaming stores before the plain ones that tell other threads of them. */
 #if LMC__X86
-#define LMC__FENCE_STREAMS() _mm_sfence()
+#define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
@@ -1035,7 +992,7 @@ enum {
     LMC__PLANE_CONSTANT = 1,
     LMC__PLANE_TREE = 2,
     LMC__PLANE_TREE_ESCAPE = 3
-};                              /* spec 8 */
+}; /* spec 8 */
 #define LMC__MAX_LENGTH 15u     /* spec 8.1 */
 #define LMC__MAX_FLAT 6u        /* spec 8.2: 64 symbols, what one vpermb looks up */
 #define LMC__MASK_MODE_MIN 256u /* spec 8.3: masks of fewer bits have no mode byte */
@@ -1306,6 +1263,19 @@ static const uint64_t lmc__moves[256][4] = {
     LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000),
     LMC__M(0x8000000)};
 
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each,
+ * packed, the rest 0: a shuffle by them sorts 8 bytes. */
+#if LMC__AVX2_TEXT || LMC__NEON
+#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
+#define LMC__PACK_PLACE(m, i)                                                                      \
+    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
+#define LMC__PACK_PLACES_1(m)                                                                      \
+    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
+     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
+     LMC__PACK_PLACE(m, 7))
+static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
+#endif
+
 /* == kernels/vec_swar.h =========================================================================== */
 
 /* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
@@ -1517,6 +1487,659 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
 }
+
+/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight.
+ */
+LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
+LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
+LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
+
+/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
+LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
+{
+    const uint64_t top = LMC__ONES8 << 7;
+    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
+}
+LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
+LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
+LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
+ * from the next byte. */
+LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
+{
+    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
+    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
+}
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+#endif
+
+/* == kernels/vec_neon.h =========================================================================== */
+
+/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__NEON
+#include <arm_neon.h>
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
+ * one instruction loads them. */
+LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
+{
+#if defined(__clang__) || __GNUC__ >= 11
+    return vld1q_u8_x4(p);
+#else
+    uint8x16x4_t v;
+    v.val[0] = vld1q_u8(p);
+    v.val[1] = vld1q_u8(p + 16);
+    v.val[2] = vld1q_u8(p + 32);
+    v.val[3] = vld1q_u8(p + 48);
+    return v;
+#endif
+}
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
+{
+    *first = vzip1q_u8(a, b);
+    *second = vzip2q_u8(a, b);
+}
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
+
+/* r[i] = v[i] << k; r[i] = v[i] >> k. */
+LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
+}
+LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
+{
+    return vbslq_u8(mask, a, b);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
+{
+    return vcgeq_u8(v, from);
+}
+
+/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
+ * free. */
+LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(v);
+    const uint32x4_t w = vreinterpretq_u32_u8(v);
+    const uint64x2_t d = vreinterpretq_u64_u8(v);
+    switch (width) {
+    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
+    case 2:
+        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
+                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4:
+        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
+                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default:
+        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
+                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
+{
+    return width == 1   ? vdupq_n_u8(0x80)
+           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
+           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
+                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
+{
+    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
+           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
+           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
+                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vaddq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vsubq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t byte = vreinterpretq_u8_u64(
+        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+}
+
+/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
+LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) return vld1_u8(mask);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask, (n + 7) / 8);
+    return vld1_u8(bits);
+}
+
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte. */
+LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        vst1_u8(mask, m);
+    } else {
+        vst1_u8(bits, m);
+        memcpy(mask, bits, (n + 7) / 8);
+    }
+}
+
+/* The first n bits of m, zeros above them. */
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+{
+    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
+ * bits to the high half, in order. */
+LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
+{
+    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
+}
+#endif
+
+/* == kernels/vec_avx2.h =========================================================================== */
+
+/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
+ * them is said. */
+#if LMC__X86
+/* gcc 12's own headers set their undefined vectors from themselves:
+ * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
+                                                      compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
+#include <wasm_simd128.h>
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
+{
+    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
+}
+LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
+{
+    return _mm256_set_m128i(
+        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+}
+LMC__INLINE int lmc__movemask_wasm(__m256i v)
+{
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
+                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+}
+#undef _mm_shuffle_epi8
+#undef _mm256_shuffle_epi8
+#undef _mm256_movemask_epi8
+#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
+#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
+#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
+#endif
+#endif
+
+#if LMC__AVX2_TEXT
+/* r[i] = p[i]; and back. */
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v);
+}
+
+/* r[i] = row[i mod 16]. */
+LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
+}
+
+/* The 16 bytes at first, then those at second. */
+LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
+        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+/* r[i] = v. */
+LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
+{
+    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
+{
+    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
+
+/* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
+ * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#else
+    return _mm256_blendv_epi8(b, a, mask);
+#endif
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+{
+    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
+}
+
+/* The same as bits: bit i of the result. */
+LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+{
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+}
+
+/* r[i] = bit i of m ? 255 : 0. */
+LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(
+        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
+ * steps double how far back the sums reach, after a first one by a multiplication. */
+LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+{
+    const char no = (char)0x80; /* a place that gives 0 */
+    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
+                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
+    const __m256i in8 =
+        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
+                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
+                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
+    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
+    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2.) */
+LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+#endif
+
+#if LMC__X86
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+ * quarters 0, 2, 1, 3 of its result are in order. */
+LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+}
+LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+{
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
+                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
+                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+    }
+    case 2:
+        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
+                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4:
+        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
+                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default:
+        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
+                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+{
+    return width == 1   ? _mm256_set1_epi8((char)0x80)
+           : width == 2 ? _mm256_set1_epi16((short)0x8000)
+           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
+                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
+           : width == 2 ? _mm256_srai_epi16(v, 15)
+           : width == 4 ? _mm256_srai_epi32(v, 31)
+                        : _mm256_cmpgt_epi64(zero, v);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_add_epi8(a, b)
+           : width == 2 ? _mm256_add_epi16(a, b)
+           : width == 4 ? _mm256_add_epi32(a, b)
+                        : _mm256_add_epi64(a, b);
+}
+LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_sub_epi8(a, b)
+           : width == 2 ? _mm256_sub_epi16(a, b)
+           : width == 4 ? _mm256_sub_epi32(a, b)
+                        : _mm256_sub_epi64(a, b);
+}
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+{
+    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
+}
+
+/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
+LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
+}
+
+/* lmc__behind + 8 - n, n <= 8: a shuffle that moves a vector's first bytes n places up, behind n
+ * zeros. */
+static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0,  1,  2,  3,
+                                        4,   5,   6,   7,   8,   9,   10,  11,  12, 13, 14, 15};
+#endif
+
+/* == kernels/vec_avx512.h ========================================================================= */
+
+/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
+ * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
+ * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__X86
+/* lmc__count_up[i] = i. lmc__shuffles: the places in ab, that is a, then b, for even, odd, and the
+ * two halves of zip. */
+#define LMC__EVEN(i) (2 * (i))
+#define LMC__ODD(i) (2 * (i) + 1)
+#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
+#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
+#define LMC__SAME(i) (i)
+static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
+static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
+                                             {LMC__64(LMC__ODD, 0)},
+                                             {LMC__64(LMC__ZIP_LOW, 0)},
+                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
+{
+    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
+{
+    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
+{
+    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
+}
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+}
+LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+{
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m512i low7 = _mm512_set1_epi8(0x7F);
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
+                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
+                                                          _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
+                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
+    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
+    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+{
+    return width == 1   ? _mm512_set1_epi8((char)0x80)
+           : width == 2 ? _mm512_set1_epi16((short)0x8000)
+           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
+                        : _mm512_set1_epi64((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+{
+    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
+           : width == 2 ? _mm512_srai_epi16(v, 15)
+           : width == 4 ? _mm512_srai_epi32(v, 31)
+                        : _mm512_srai_epi64(v, 63);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_add_epi8(a, b)
+           : width == 2 ? _mm512_add_epi16(a, b)
+           : width == 4 ? _mm512_add_epi32(a, b)
+                        : _mm512_add_epi64(a, b);
+}
+LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_sub_epi8(a, b)
+           : width == 2 ? _mm512_sub_epi16(a, b)
+           : width == 4 ? _mm512_sub_epi32(a, b)
+                        : _mm512_sub_epi64(a, b);
+}
+#endif
+
+/* == kernels/residual.h =========================================================================== */
+
+/* The residual of an element against its prediction, and back (spec 7.2). */
+
+/* Integers of 8 * width bits in 64. */
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
+    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    if (!subtract) return v ^ base;
+    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
+}
+
+/* The inverse. */
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    if (!subtract) return r ^ base;
+    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+}
+
+#if LMC__X86 || LMC__NEON
+/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
+ * operators on vectors. */
+#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
+    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
+    {                                                                                              \
+        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
+        const vector d =                                                                           \
+            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
+        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
+    }                                                                                              \
+    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
+    {                                                                                              \
+        const vector sign = lmc__sign_bits_##isa(width),                                           \
+                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
+        const vector t =                                                                           \
+            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
+        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
+    }
+
+#if LMC__NEON
+LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#endif
+#if LMC__X86
+LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
+#endif
+#endif
 
 /* == kernels/crc32c.h ============================================================================= */
 
@@ -1993,45 +2616,12 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 #endif
 
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p)
-{
-    return vld1q_u8(p);
-}
-LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
-LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
-LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
-{
-    *first = vzip1q_u8(a, b);
-    *second = vzip2q_u8(a, b);
-}
 
-/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits
- * that are free. */
-LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
-{
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
-    switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2:
-        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
-                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4:
-        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
-                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default:
-        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
-                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
-    }
-}
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
+    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
+        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                    unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
@@ -2046,125 +2636,27 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
-{
-    _mm256_storeu_si256((__m256i *)(void *)p, v);
-}
 #endif
 
 #if LMC__X86
-/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of
- * both; and back: their bytes in turn, lower and upper halves. */
-#define LMC__EVEN(i) (2 * (i))
-#define LMC__ODD(i) (2 * (i) + 1)
-#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
-#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
-#define LMC__SAME(i) (i)
-static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
-static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
-                                             {LMC__64(LMC__ODD, 0)},
-                                             {LMC__64(LMC__ZIP_LOW, 0)},
-                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
 
-LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
-LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
+    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 
-/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3
- * put them in order. */
-LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
-{
-    const __m256i low = _mm256_set1_epi16(0xFF);
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
-}
-LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
-/* And back: the bytes of a and b in turn. */
-LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
-{
-    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-    *first = _mm256_permute2x128_si256(low, high, 0x20);
-    *second = _mm256_permute2x128_si256(low, high, 0x31);
-}
-
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
-}
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
-}
-LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
-{
-    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
-    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
-}
-
-/* Each element of a vector rotated by one bit, to the left or to the right. */
-LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
-        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
-                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
-                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
-                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
-    }
-    case 2:
-        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
-                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4:
-        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
-                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default:
-        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
-                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
-    }
-}
-LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m512i low7 = _mm512_set1_epi8(0x7F);
-        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
-                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
-                                                          _mm512_srli_epi16(v, 7)))
-                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
-                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
-    }
-    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
-    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
-    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
-    }
-}
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
+            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
+                                                  size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-} LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                       unsigned width, int rotate){
+            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                                   size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-} LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                            unsigned width, int rotate)
+            } LMC__AVX512
+    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                  unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
@@ -2292,21 +2784,6 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 }
 
 #if LMC__NEON
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
-LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
-{
-#if defined(__clang__) || __GNUC__ >= 11
-    return vld1q_u8_x4(p);
-#else
-    uint8x16x4_t v;
-    v.val[0] = vld1q_u8(p);
-    v.val[1] = vld1q_u8(p + 16);
-    v.val[2] = vld1q_u8(p + 32);
-    v.val[3] = vld1q_u8(p + 48);
-    return v;
-#endif
-}
 
 /* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
  */
@@ -2353,11 +2830,6 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
-{
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
-}
-
 LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
@@ -2383,27 +2855,6 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
 
-/* Byte i: -1 if bit i of m is set, else 0. */
-LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
-{
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
-}
-
-/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes
- * the mask's bytes for unsigned and asks whether they are below zero: always b (tests/run, build
- * unsigned_char). */
-LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
-{
-#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-#else
-    return _mm256_blendv_epi8(b, a, mask);
-#endif
-}
 #endif
 
 #if LMC__X86
@@ -2454,71 +2905,6 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON
-/* Number of one bits of m below bit i, and what follows from it for the bytes of a shuffle. */
-#define LMC__BELOW_0(m) 0
-#define LMC__BELOW_1(m) ((m) & 1)
-#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
-#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
-#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
-#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
-#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
-#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
-#define LMC__PACK(m, i) ((m) >> i & 1 ? (uint64_t)i << 8 * LMC__BELOW_##i(m) : 0)
-#define LMC__PACK_1(m)                                                                             \
-    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) |     \
-     LMC__PACK(m, 6) | LMC__PACK(m, 7))
-#define LMC__SORT_1(m) {LMC__PACK_1(255 - (m)), LMC__PACK_1(m)}
-
-/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed,
- * the rest 0: a shuffle by them sorts 8 bytes. */
-static const uint64x2_t lmc__sort_places[256] = {LMC__256(LMC__SORT_1)};
-
-/* Bit i of the result: whether byte i of the four vectors (0 or 0xFF each) is set. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
-/* The inverse for 16 of the bits: byte k of the result is 0xFF if bit 16 j + k of m is set. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t byte = vreinterpretq_u8_u64(
-        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
-}
-
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
-}
-
-/* And how to store them. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
-}
-
-/* Only the first n bits of m. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
-{
-    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
-}
 
 /* A step of 64 elements, of which n count. Returns the number of ones. */
 LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
@@ -2542,8 +2928,7 @@ LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *
     {
         const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
         const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
-        const uint8x16_t x =
-            vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+        const uint8x16_t x = vqtbl1q_u8(half, lmc__load_sort_places_neon(m >> 8 * j & 255));
         if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
         if (want_right) vst1_u8(right + before, vget_high_u8(x));
     }
@@ -2578,23 +2963,12 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 #endif
 
 #if LMC__AVX2_TEXT
-/* (pext would do with less table, but is microcoded on Zen 1 and 2.)
- * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each.
- */
-#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
-#define LMC__PACK_PLACE(m, i)                                                                      \
-    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
-#define LMC__PACK_PLACES_1(m)                                                                      \
-    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
-     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
-     LMC__PACK_PLACE(m, 7))
-static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
 
 /* The 8 bytes in the lower or, if high, in the upper half of v. */
 LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
                                        __m128i v, int high, unsigned m)
 {
-    const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    const __m128i places = lmc__load_sort_places_avx2(m);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
     if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
@@ -2613,12 +2987,6 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
     lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
     lmc__partition8_avx2(left, right, n_left + 24 - r3, n_right + r3, high, 1, m >> 24);
     return n_right + (size_t)_mm_popcnt_u64(m);
-}
-
-/* Bit i: whether byte i of v >= that of s, unsigned. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
-{
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v));
 }
 
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
@@ -2738,20 +3106,17 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
-LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
-{
-    uint8_t bits[8];
-    if (n - i >= 64) return lmc__load64(mask + i / 8);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
-    return lmc__load64(bits);
-}
-
-#endif
-
 #if LMC__NEON
+/* Number of one bits of m below bit i. */
+#define LMC__BELOW_0(m) 0
+#define LMC__BELOW_1(m) ((m) & 1)
+#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
+#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
+#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
+#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
+#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
+#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
+
 /* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros,
  * 16, 17, ... for ones; high[m] is for the second byte of a pair whose first one has c ones: |high
  * - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
@@ -2828,31 +3193,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 #endif
 
 #if LMC__AVX2_TEXT
-/* 16 bytes from each of two places. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
-{
-    return _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
-        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
-
-/* Sums of the bytes of v up to each, itself included, in halves of 16: within 2, 4, 8 and 16 bytes.
- */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
-{
-    const char no = (char)0x80; /* a place that gives 0 */
-    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
-                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
-    const __m256i in8 =
-        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
-                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
-    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
-                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
-    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
-    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
-}
 
 /* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
  * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8
@@ -3339,96 +3679,20 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
 }
 
 #define LMC__TARGET_scalar
-LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
-LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
-LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
-/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
-LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
-{
-    const uint64_t top = LMC__ONES8 << 7;
-    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
-}
-LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
-LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
-LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
-{
-    return (a & mask) | (b & ~mask);
-}
-/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
- * from the next byte. */
-LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
-{
-    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
-    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
-}
 LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
 
 #if LMC__NEON
 #define LMC__TARGET_neon
-LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
-LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
-}
-LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
-}
-LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
-{
-    return vbslq_u8(mask, a, b);
-}
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
-}
 LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
 #endif
 
 #if LMC__AVX2_TEXT
 #define LMC__TARGET_avx2 LMC__AVX2
-LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
-LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
-{
-    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
-{
-    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
-{
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-}
-LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
-{
-    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
-}
 LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
 #endif
 
 #if LMC__X86
 #define LMC__TARGET_avx512 LMC__AVX512
-LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
-LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
-{
-    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
-{
-    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
-{
-    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
-}
-LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
-{
-    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
-}
 LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
 #endif
 
@@ -4183,11 +4447,6 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
         highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
     highest[c] = _mm256_set1_epi8((char)255);
 }
-/* -1 in the bytes of keys up to the highest one. */
-LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
-{
-    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
-}
 
 LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                    const uint8_t *base, size_t n, unsigned width,
@@ -4308,27 +4567,6 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLA
 /* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next
  * place of the list of plane p and the element's class. Returns the CRC-32C of src. -- */
 
-/* Integers of 8 * width bits in 64. */
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
-                   all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
-    if (!subtract) return v ^ base;
-    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
-}
-
-/* The inverse. */
-LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
-                   all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
-    if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
-}
-
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const uint8_t *base, size_t n, unsigned width, int subtract,
                                  const lmc__grouping *grouping)
@@ -4389,62 +4627,7 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
     return lmc__crc32c_scalar(0, src, n * width);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-#endif
-
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
 
 /* 64 elements in each step; a class's ones are packed by 8, as in lmc__partition64_neon. */
 LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src,
@@ -4500,8 +4683,7 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places =
-                    vget_high_u8(vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
@@ -4541,47 +4723,6 @@ static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t 
 #endif
 
 #if LMC__X86
-LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-
-/* The places of the one bits of m, packed, then zeros. */
-LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
-{
-    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
-}
-
-/* From 8 - n on: a shuffle that moves a vector's first bytes n places up, behind n zeros. */
-static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0,  1,  2,  3,
-                                        4,   5,   6,   7,   8,   9,   10,  11,  12, 13, 14, 15};
 
 /* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16,
  * the same in all planes. */
@@ -4664,37 +4805,6 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uin
 #undef LMC__CALL
     return crc;
 }
-
-LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
 
 /* All at once, in registers, as in split_root. Of a class's elements, the places are compressed,
  * and each plane permuted by them: one instruction, where compressing is two. Most lists get 32
@@ -5613,6 +5723,13 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 
 /* == kernels/dispatch.h =========================================================================== */
+
+#if LMC__X86
+#include <cpuid.h>
+#endif
+#if LMC__NEON && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #define LMC__SCALAR_GRIDS                                                                          \
     lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \

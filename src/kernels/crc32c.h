@@ -1,6 +1,9 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is
  * linear, so an entry is the xor of those of its bits; each row is given by the entries of 1, 2, 4,

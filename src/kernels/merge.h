@@ -4,9 +4,9 @@
 #include "kernels/types.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/split_join.h"
-#include "kernels/map.h"
-#include "kernels/partition.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
  * is a list. -- */
@@ -43,20 +43,17 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
-LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
-{
-    uint8_t bits[8];
-    if (n - i >= 64) return lmc__load64(mask + i / 8);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
-    return lmc__load64(bits);
-}
-
-#endif
-
 #if LMC__NEON
+/* Number of one bits of m below bit i. */
+#define LMC__BELOW_0(m) 0
+#define LMC__BELOW_1(m) ((m) & 1)
+#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
+#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
+#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
+#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
+#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
+#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
+
 /* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros,
  * 16, 17, ... for ones; high[m] is for the second byte of a pair whose first one has c ones: |high
  * - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
@@ -133,31 +130,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 #endif
 
 #if LMC__AVX2_TEXT
-/* 16 bytes from each of two places. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
-{
-    return _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
-        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
-
-/* Sums of the bytes of v up to each, itself included, in halves of 16: within 2, 4, 8 and 16 bytes.
- */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
-{
-    const char no = (char)0x80; /* a place that gives 0 */
-    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
-                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
-    const __m256i in8 =
-        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
-                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
-    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
-                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
-    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
-    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
-}
 
 /* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
  * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8

@@ -81,3 +81,16 @@ static const uint64_t lmc__moves[256][4] = {
     LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000), LMC__M(0x57c1f00), LMC__M(0x6003e00),
     LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000),
     LMC__M(0x8000000)};
+
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each,
+ * packed, the rest 0: a shuffle by them sorts 8 bytes. */
+#if LMC__AVX2_TEXT || LMC__NEON
+#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
+#define LMC__PACK_PLACE(m, i)                                                                      \
+    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
+#define LMC__PACK_PLACES_1(m)                                                                      \
+    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
+     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
+     LMC__PACK_PLACE(m, 7))
+static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
+#endif
