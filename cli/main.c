@@ -3,12 +3,12 @@
  *
  * The rooms, from the bottom up; a file includes only its own room and those below it:
  *
- *   sys/     the system: messages, memory, threads, descriptors, outputs that appear whole or not at all
+ *   sys/     the system: messages, memory, threads, descriptors, outputs
  *   format/  bytes and texts in memory: containers of tensors, JSON, hexadecimal digits
  *   input/   what is read: files and pipes, snapshots, bases
  *   choose/  what becomes of each tensor: rules, twins, quantizers
  *   job/     what several verbs do: write a snapshot, restore one, measure a difference
- *   verb/    a file for each verb, or several with its name in front; no verb knows another, but series
+ *   verb/    a file for each verb, or several with its name in front; only series uses others
  *
  * This file goes through the arguments that args.c has read.
  */

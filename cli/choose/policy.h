@@ -1,4 +1,4 @@
-/* policy.h - the rules of --quant and --policy: what is to be quantised, and how near the result must be
+/* policy.h - the rules of --quant and --policy: what may be quantised, and how much
  * SPDX-License-Identifier: MIT
  *
  * Nothing is quantised without a rule. A rule selects tensors by name, role, dtype and size, and says how near the result

@@ -1,4 +1,4 @@
-/* twins.h - tensors that others of their snapshot repeat: equal ones, and fp32 masters of rounded copies
+/* twins.h - tensors that repeat others: equal ones, and rounded copies of fp32 masters
  * SPDX-License-Identifier: MIT
  *
  * Twins are found by samples of the files; the library goes without where a sample has deceived, block by block. What is

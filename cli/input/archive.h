@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  *
- *     open_archive_file or open_archive_of_source -> read_archive_index -> the reader -> close_archive
+ *   open_archive_file or open_archive_of_source -> read_archive_index -> the reader
+ *   -> close_archive
  *
  * close_archive() may and must be called after the first step in any case. Errors are reported.
  */

@@ -7,8 +7,9 @@
  *
  * A base passes through these states, each when it is first needed:
  *
- *     named  --open_base-->  open  --identify_base-->  identified  --prepare_base-->  ready
- *            what it is            identity is known               can be read; of a delta, so can its base
+ *   named ------------> open ----------------> identified -----------> ready
+ *         open_base:         identify_base:               prepare_base:
+ *         what it is         its identity is known        can be read; of a delta, its base, too
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs is in struct bases.
  */

@@ -1,4 +1,4 @@
-/* source.h - what is read from front to back: a file or a pipe, of which the beginning is looked at first
+/* source.h - what is read from front to back: a file or a pipe
  * SPDX-License-Identifier: MIT
  *
  *

@@ -1,4 +1,4 @@
-/* difference.h - what has changed between two snapshots, tensor by tensor, and what a delta would take
+/* difference.h - what has changed between two snapshots, and what a delta would take
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_DIFFERENCE_H

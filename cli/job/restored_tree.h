@@ -1,12 +1,13 @@
 /* restored_tree.h - a tree that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
- * It is restored below a temporary directory beside the target, which is private until the modes are set, from the leaves
- * to the root, at the very end. Then it takes the name of the target:
+ * It is restored below a temporary directory beside the target, which is private until the modes are
+ * set, from the leaves to the root, at the very end. Then it takes the name of the target:
  *
- *     nothing there           renamed, where the system can without overwriting
- *     a tree, with -f         both names exchanged at once; where the system cannot, the old one steps aside and comes back
- *                             after an error; the old tree is removed last, and only what was listed in it
+ *   nothing there     renamed, where the system can without overwriting
+ *   a tree, with -f   both names exchanged at once; where the system cannot, the old one steps aside
+ *                     and comes back after an error. The old tree is removed last, and only what was
+ *                     listed in it
  *
  * At no time is there neither tree, but for a moment where names cannot be exchanged at once.
  */

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *
- *     open_output, open_snapshot -> the files, by lmc_begin_file ... lmc_end_file -> complete_snapshot
+ *   open_output, open_snapshot -> lmc_begin_file ... lmc_end_file -> ... -> complete_snapshot
  */
 #ifndef LMC_CLI_WRITER_H
 #define LMC_CLI_WRITER_H

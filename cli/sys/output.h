@@ -4,8 +4,8 @@
  * A regular file is written under a temporary name beside its own, and gets its name when all of it is on the disk.
  * Devices, pipes and standard output are written as they are. Life of an output:
  *
- *     open_output -> write_output ... -> commit_output      the file is there, whole, with its attributes
- *                                     -> discard_output     nothing is left
+ *   open_output -> write_output ... -> commit_output    the file is there, whole
+ *                                   -> discard_output   nothing is left
  *
  * Both ends close it. As it is registered (temporary.h), there is one such output at a time.
  */

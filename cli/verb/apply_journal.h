@@ -1,31 +1,51 @@
-/* apply_journal.h - what makes applying a delta in place survive a crash: the side file, and the writes that go through it
+/* apply_journal.h - how applying a delta in place survives a crash: the side file
  * SPDX-License-Identifier: MIT
  *
- * A block that is half written cannot be decoded again: its base is gone. So what is to be written goes to a side file first,
- * .NAME.lmc-apply beside the target NAME, and from there to the target. Integers are little-endian. The side file is
+ * A block that is half written cannot be decoded again: its base is gone. So what is to be written
+ * goes to a side file first, .NAME.lmc-apply beside the target NAME, and from there to the target.
+ * Integers are little-endian, CRC is CRC-32C. The side file is
  *
  *   0      header, 512 bytes
  *   4096   slot 0, of the header's capacity, and behind it slot 1, of the same
  *
- *   header  0 magic | 8 version, 1 | 12 size of the name | 16 bytes of the snapshot | 24 bytes done at the start
- *           32 capacity | 40 size of the delta | 48 CRC of its end (the last 64 KiB, or all) | 52 zero
- *           56 identity of the snapshot, 32 bytes | 88 of the base | 120 name of the delta, for messages, then zeros
- *           508 CRC of all this
- *   slot    0 number, 1 for the first one written; number n is slot n % 2 | 8 bytes of the snapshot that are done with it
- *           16 size of the patches | 24 CRC of these | 28 CRC of bytes 0 to 28 | 32 patches
+ *   header    0  magic                          40  size of the delta
+ *             8  version, 1                     48  CRC of its end (the last 64 KiB, or all)
+ *            12  size of the name               52  zero
+ *            16  bytes of the snapshot          56  identity of the snapshot, 32 bytes
+ *            24  bytes done at the start        88  identity of the base
+ *            32  capacity                      120  name of the delta, for messages, then zeros
+ *                                              508  CRC of all this
+ *   slot      0  number, from 1 up; number n is slot n % 2
+ *             8  bytes of the snapshot that are done with it
+ *            16  size of the patches            24  CRC of these
+ *                                               28  CRC of bytes 0 to 28
+ *            32  patches, see apply_patches.h
  *
- * Patches: see apply_patches.h. CRC is CRC-32C. Bytes of the snapshot are counted through its files in their order. Writing goes by turns:
+ * Bytes of the snapshot are counted through its files in their order. Writing goes by turns:
  *
- *   1  first of all: the target is synced; a header, no slots; synced, renamed, the directory synced
- *   2  the target is synced, and so all that earlier slots hold is there
- *   3  slot n is written and synced, then its patches go to the target; n grows, and 2 follows
- *   4  at the end the target is synced, attributes are set and synced, the side file is removed
+ *   begin   sync the target; create the side file without slots: sync, rename, sync the directory
+ *   turn n  1  sync the target: all that earlier slots hold is there
+ *           2  write slot n, over slot n - 2, and sync it
+ *           3  write its patches to the target
+ *   end     sync the target; set attributes and sync them; remove the side file
  *
- * Whoever finds a side file takes the slot with a right CRC and the higher number: what came before it is in the target, of its
- * own patches perhaps some, of what comes after it nothing. Is there none, nothing was written since the start. That slot may never
- * have come to the disk: it is written and synced once more. The target is read through its patches, all that is done is compared
- * with the CRCs of the delta, and only then is the target touched again: it may have been replaced meanwhile. Larger slots want a
- * new side file, with what is done at its start, which replaces the old one.
+ * What a crash leaves, and why the next run can go on:
+ *
+ *   crash at     the side file has          the target has
+ *   begin        nothing                    what it had
+ *   1, turn n    slot n - 1 whole           all up to n - 2, of n - 1 perhaps a part
+ *   2, turn n    slot n - 1 whole, n torn   all up to n - 1
+ *   3, turn n    slot n whole               all up to n - 1, of n perhaps a part
+ *
+ * So whoever finds a side file takes the slot with a right CRC and the higher number: what came
+ * before it is in the target, of its own patches perhaps some, of what comes after it nothing. If
+ * there is none, nothing was written since the start. Patches may be written any number of times.
+ * The slot that was found may never have come to the disk: it is written and synced once more. The
+ * target is read through its patches, all that is done is compared with the CRCs of the delta, and
+ * only then is the target touched again: it may have been replaced meanwhile.
+ *
+ * Patches that do not fit into a slot want a new side file, of a larger capacity, with what is done
+ * at its start; it is renamed over the old one.
  */
 #ifndef LMC_CLI_APPLY_JOURNAL_H
 #define LMC_CLI_APPLY_JOURNAL_H

@@ -1,9 +1,12 @@
 /* apply_patches.h - changes of bytes, as the side file of lmc apply has them
  * SPDX-License-Identifier: MIT
  *
- *     patch   0 file of the snapshot | 4 how many words change | 8 first byte in that file | 16 size, at most 64 KiB | 20 zero
- *             24 for each 64 words of 8 bytes, the last one perhaps in part, a mask: bit i says that word i changes
- *             then the new words, 8 bytes each, zero behind the end of the patch
+ *   patch     0  file of the snapshot, 4 bytes       8  first byte in that file, 8 bytes
+ *             4  how many words change, 4 bytes     16  size, at most 64 KiB, 4 bytes
+ *                                                   20  zero, 4 bytes
+ *            24  for each 64 words of 8 bytes, the last one perhaps in part, a mask of 8 bytes:
+ *                bit i says that word i changes
+ *                then the new words, 8 bytes each, zero behind the end of the patch
  *
  * Integers are little-endian. A patch says only what changes, which makes it small; as a torn write leaves each byte old or
  * new, it repairs that just as all new bytes would.

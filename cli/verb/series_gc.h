@@ -1,4 +1,4 @@
-/* series_gc.h - lmc series DIR gc: the files of forgotten snapshots go, and kept ones do without them
+/* series_gc.h - lmc series DIR gc: files of forgotten snapshots go, and nothing needs them
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_SERIES_GC_H

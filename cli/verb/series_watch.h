@@ -1,4 +1,4 @@
-/* series_watch.h - lmc series DIR watch: what appears in a directory is added when nobody writes to it any more
+/* series_watch.h - lmc series DIR watch: adds what appears in a directory, once it is settled
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_SERIES_WATCH_H

@@ -1,4 +1,4 @@
-/* stats_census.h - what the snapshots of a series are made of, and how each has changed from the one before
+/* stats_census.h - what snapshots are made of, and how each differs from the one before
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_STATS_CENSUS_H

@@ -1,4 +1,4 @@
-/* stats_chart.h - what all charts have in common: a panel for each snapshot or step, its labels and scales
+/* stats_chart.h - what all charts have in common: panels, labels, scales
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_STATS_CHART_H
