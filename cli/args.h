@@ -1,7 +1,8 @@
 /* args.h - the command line
  * SPDX-License-Identifier: MIT
  *
- * Options are taken out of argv, the other arguments stay there in order. Errors are reported, with CODE_USAGE.
+ * Options are taken out of argv, the other arguments stay there in order. Errors are reported, with
+ * CODE_USAGE.
  */
 #ifndef LMC_CLI_ARGS_H
 #define LMC_CLI_ARGS_H
@@ -15,9 +16,9 @@
 struct arguments {
     int argc, at, n_files;
     char **argv;
-    int only_files; /* after "--" */
+    int only_files;   /* after "--" */
     const char *word; /* "cat" or another verb, if that came first; NULL */
-    int done;       /* help or version was printed */
+    int done;         /* help or version was printed */
 };
 
 /* Reports a mistake in the command line. format: with one %s, for what. */

@@ -61,7 +61,8 @@ static int process_file(const char *path, int is_named, const struct options *o)
     }
 }
 
-/* Each file below path on its own; when compressing, those that are not compressed yet, else the others. */
+/* Each file below path on its own; when compressing, those that are not compressed yet, else the
+ * others. */
 static int process_tree(const char *path, const struct options *o)
 {
     struct listing l;
@@ -81,10 +82,8 @@ static int process_path(const char *path, const struct options *o)
 {
     struct stat st;
     if (!is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        if (o->recursive)
-            return process_tree(path, o);
-        if (o->verb == VERB_COMPRESS)
-            return compress_directory(path, o);
+        if (o->recursive) return process_tree(path, o);
+        if (o->verb == VERB_COMPRESS) return compress_directory(path, o);
     }
     return process_file(path, 1, o);
 }
@@ -98,21 +97,18 @@ static const char *name_output(const struct options *o)
 static int process_all(const struct options *o, const struct arguments *a)
 {
     int code = CODE_OK;
-    if (o->verb == VERB_SERIES)
-        return run_series(a->argv, a->n_files, o);
+    if (o->verb == VERB_SERIES) return run_series(a->argv, a->n_files, o);
     if (o->verb == VERB_CAT) {
         if (a->n_files < 1 || a->n_files > 2)
             return fail_usage("usage: lmc cat FILE.lmc [TENSOR[SLICE]]%s", "");
         return cat_tensor(a->argv[0], a->n_files == 2 ? a->argv[1] : NULL, o);
     }
     if (o->verb == VERB_DIFF) {
-        if (a->n_files != 2)
-            return fail_usage("usage: lmc diff FROM TO%s", "");
+        if (a->n_files != 2) return fail_usage("usage: lmc diff FROM TO%s", "");
         return diff_snapshots(a->argv[0], a->argv[1], o);
     }
     if (o->verb == VERB_STATS) {
-        if (a->n_files == 0)
-            return fail_usage("usage: lmc stats [--svg PREFIX] SNAPSHOT...%s", "");
+        if (a->n_files == 0) return fail_usage("usage: lmc stats [--svg PREFIX] SNAPSHOT...%s", "");
         return show_stats(a->argv, (size_t)a->n_files, o);
     }
     if (o->verb == VERB_FOLD) {
@@ -122,7 +118,8 @@ static int process_all(const struct options *o, const struct arguments *a)
     }
     if (o->verb == VERB_REBASE) {
         if (a->n_files != 1 || !o->onto)
-            return fail_usage("usage: lmc rebase [--base LINK]... --onto NEW|none FILE.lmc -o OUT%s", "");
+            return fail_usage(
+                "usage: lmc rebase [--base LINK]... --onto NEW|none FILE.lmc -o OUT%s", "");
         return rebase_snapshot(a->argv[0], name_output(o), o);
     }
     if (o->verb == VERB_VERIFY) {
@@ -140,10 +137,8 @@ static int process_all(const struct options *o, const struct arguments *a)
             return fail_usage("usage: lmc apply [--trust-base] DELTA... TARGET%s", "");
         return apply_deltas(a->argv, (size_t)a->n_files, o);
     }
-    if (a->n_files == 0)
-        return process_path("-", o);
-    for (int i = 0; i < a->n_files; i++)
-        code = worse(code, process_path(a->argv[i], o));
+    if (a->n_files == 0) return process_path("-", o);
+    for (int i = 0; i < a->n_files; i++) code = worse(code, process_path(a->argv[i], o));
     return code;
 }
 
@@ -153,11 +148,9 @@ static int process_all(const struct options *o, const struct arguments *a)
 static void occupy_standard_descriptors(void)
 {
     int fd;
-    do
-        fd = open("/dev/null", O_RDONLY);
+    do fd = open("/dev/null", O_RDONLY);
     while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
 }
 
 static unsigned count_threads(const struct options *o)
@@ -179,7 +172,8 @@ static void allow_many_files(void)
 {
     const rlim_t wanted = 65536;
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max && limit.rlim_cur < wanted) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max &&
+        limit.rlim_cur < wanted) {
         limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
@@ -222,10 +216,8 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "help") == 0)
         return close_standard_output(print_help(argc > 2 ? argv[2] : ""));
     code = parse_arguments(&o, &a);
-    if (code == CODE_OK && !a.done)
-        code = check_options(&o, &a);
-    if (code == CODE_OK && !a.done)
-        code = run(&o, &a);
+    if (code == CODE_OK && !a.done) code = check_options(&o, &a);
+    if (code == CODE_OK && !a.done) code = run(&o, &a);
     free_bases(&bases);
     free_policy(&policy);
     free((void *)o.series.keep);

@@ -38,8 +38,9 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the other. So it is read as a base is:
- * that keeps the block which was decoded last, through all links of a chain. */
+/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the
+ * other. So it is read as a base is: that keeps the block which was decoded last, through all links
+ * of a chain. */
 static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
     lmc_base base = lmc_make_reader_base(a->reader);
@@ -51,10 +52,8 @@ enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *ds
 {
     struct members *m = (struct members *)user;
     const struct member *member = &m->list[number];
-    if (m->archive)
-        m->code = read_archived(m->archive, member->number, offset, dst, size);
-    else
-        m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
+    if (m->archive) m->code = read_archived(m->archive, member->number, offset, dst, size);
+    else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
     return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
@@ -93,7 +92,8 @@ int check_members(const struct members *m)
 {
     struct stat st;
     for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
-        if (S_ISREG(m->list[i].st.st_mode) && (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
+        if (S_ISREG(m->list[i].st.st_mode) &&
+            (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);
     return CODE_OK;
 }

@@ -21,24 +21,27 @@ struct source;
 /* What becomes of a tensor of a snapshot that is made. */
 struct choice {
     const lmc_tensor *tensor;
-    size_t member;           /* the file that it belongs to */
+    size_t member; /* the file that it belongs to */
     struct meaning meaning;
     const struct rule *rule; /* NULL: there is none, and it is stored as it is */
     int is_wanted;           /* to be quantised */
-    struct choice *partner;  /* of a first moment, the second, and the other way round; NULL: there is none */
-    const struct choice *weight; /* of a moment: what it belongs to, for the user; NULL: not found */
+    struct choice
+        *partner; /* of a first moment, the second, and the other way round; NULL: there is none */
+    const struct choice
+        *weight; /* of a moment: what it belongs to, for the user; NULL: not found */
     lmc_quantizer *quantizer;
-    int has_second;          /* and the tensor is coded with that */
+    int has_second; /* and the tensor is coded with that */
     lmc_twin second;
-    char *reason;            /* for the user; NULL: not known yet */
+    char *reason; /* for the user; NULL: not known yet */
 };
 
-/* What a snapshot is made of, in the order in which it is stored: files, or those of another snapshot. */
+/* What a snapshot is made of, in the order in which it is stored: files, or those of another
+ * snapshot. */
 struct member {
     const char *path; /* in the snapshot; belongs to somebody else */
     char *full;       /* of a file; to open it, and when it was looked at */
     struct stat st;
-    size_t number;    /* of a file of the archive */
+    size_t number;       /* of a file of the archive */
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
     struct choice *choices; /* of each tensor; NULL: all are stored as they are */
@@ -50,9 +53,9 @@ struct members {
     lmc_twin *twins; /* storage; NULL: there are none */
     int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
-    struct archive *archive;   /* NULL: the members are files */
-    const lmc_base *base;      /* what they are coded against; NULL: nothing */
-    int code;        /* what reading has reported */
+    struct archive *archive; /* NULL: the members are files */
+    const lmc_base *base;    /* what they are coded against; NULL: nothing */
+    int code;                /* what reading has reported */
 };
 
 void free_members(struct members *m);

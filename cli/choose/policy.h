@@ -1,8 +1,9 @@
 /* policy.h - the rules of --quant and --policy: what may be quantised, and how much
  * SPDX-License-Identifier: MIT
  *
- * Nothing is quantised without a rule. A rule selects tensors by name, role, dtype and size, and says how near the result
- * must be; of all that match the last one counts. What becomes of a tensor is measured, see quantise.h.
+ * Nothing is quantised without a rule. A rule selects tensors by name, role, dtype and size, and
+ * says how near the result must be; of all that match the last one counts. What becomes of a tensor
+ * is measured, see quantise.h.
  */
 #ifndef LMC_CLI_POLICY_H
 #define LMC_CLI_POLICY_H

@@ -1,7 +1,8 @@
 /* quantise.h - quantizers for the tensors that rules select
  * SPDX-License-Identifier: MIT
  *
- * A quantizer is found just before the file of its tensor is written; of the tensor itself only pieces are in memory.
+ * A quantizer is found just before the file of its tensor is written; of the tensor itself only
+ * pieces are in memory.
  */
 #ifndef LMC_CLI_QUANTISE_H
 #define LMC_CLI_QUANTISE_H
@@ -16,8 +17,8 @@ struct choice;
 struct members;
 struct options;
 
-/* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored can be read again. Returns
- * how many are to be quantised. */
+/* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored
+ * can be read again. Returns how many are to be quantised. */
 size_t choose_all(struct members *m, int can_refer, const struct options *o);
 
 lmc_quantizer_info get_info(const struct choice *c);

@@ -30,7 +30,10 @@ static json_t *make_json_choice(const struct choice *c, const struct members *m)
         set_json_text(object, "weight", c->weight->tensor->name);
     }
     set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
-    set_json(object, "choice", json_string(info.is_lossless ? "lossless" : info.is_grid ? "grid" : "k-means"));
+    set_json(object, "choice",
+             json_string(info.is_lossless ? "lossless"
+                         : info.is_grid   ? "grid"
+                                          : "k-means"));
     set_json(object, "reason", json_string(c->reason));
     if (!info.is_lossless) {
         set_json_number(object, "codes", info.n_codes);
@@ -52,11 +55,13 @@ static size_t count_quantised(const struct members *m)
 
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m, const struct options *o)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *rules = (json_t *)check_memory(json_array()),
+    json_t *object = (json_t *)check_memory(json_object()),
+           *rules = (json_t *)check_memory(json_array()),
            *tensors = (json_t *)check_memory(json_array());
     enum lmc_status status = LMC_OK;
     for (size_t i = 0; i < o->policy->n_rules; i++)
-        json_array_append_new(rules, make_json_string(o->policy->rules[i].text, strlen(o->policy->rules[i].text)));
+        json_array_append_new(
+            rules, make_json_string(o->policy->rules[i].text, strlen(o->policy->rules[i].text)));
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
             if (m->list[i].choices[k].rule)
@@ -77,5 +82,6 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m, cons
 void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o)
 {
     if (o->verbosity > 0 && is_lossy(o->policy) && count_quantised(m) == 0)
-        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and 'lmc help quant'");
+        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
+                  "'lmc help quant'");
 }

@@ -22,7 +22,9 @@ struct meaning {
 /* What is no float, and is not named by the user, is of no role. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last one that matches; NULL: none does. Where none names weights, the automatic policy says what becomes of them. */
-const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t, enum role role);
+/* The last one that matches; NULL: none does. Where none names weights, the automatic policy says
+ * what becomes of them. */
+const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
+                             enum role role);
 
 #endif

@@ -12,16 +12,19 @@
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
-/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what agrees in all of them and
- * differs elsewhere, such as a copy in which little has changed, is still worth being coded against the other. */
+/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what
+ * agrees in all of them and differs elsewhere, such as a copy in which little has changed, is still
+ * worth being coded against the other. */
 #define N_SAMPLES 64u
 
-/* How many places they come from. In a snapshot each costs a block, decoded through all links of its chain. */
+/* How many places they come from. In a snapshot each costs a block, decoded through all links of
+ * its chain. */
 #define N_PLACES 64u
 
 #define N_PLACES_OF_ARCHIVE 8u
 
-/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it. */
+/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it.
+ */
 #define MIN_TWIN_SIZE 4096u
 
 /* A tensor, or what it would be if rounded. */
@@ -39,7 +42,8 @@ struct candidates {
     size_t n, room;
 };
 
-static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t, enum lmc_conversion conversion)
+static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t,
+                          enum lmc_conversion conversion)
 {
     struct candidate *new_one;
     if (c->n == c->room) {
@@ -50,7 +54,9 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
     new_one->member = member;
     new_one->tensor = tensor;
     new_one->conversion = conversion;
-    new_one->dtype = conversion == LMC_CONVERT_F32_TO_BF16 ? "BF16" : conversion == LMC_CONVERT_F32_TO_F16 ? "F16" : t->dtype;
+    new_one->dtype = conversion == LMC_CONVERT_F32_TO_BF16  ? "BF16"
+                     : conversion == LMC_CONVERT_F32_TO_F16 ? "F16"
+                                                            : t->dtype;
     new_one->size = conversion ? t->size / 2 : t->size;
     new_one->hash = 0;
     new_one->is_known = 0;
@@ -62,7 +68,8 @@ static void collect_candidates(struct candidates *c, const struct members *m)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             const lmc_tensor *t = &m->list[i].tensors[k];
             enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
-            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation || (m->list[i].choices && m->list[i].choices[k].is_wanted))
+            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation ||
+                (m->list[i].choices && m->list[i].choices[k].is_wanted))
                 continue; /* what is quantised is no longer what it was */
             add_candidate(c, i, k, t, LMC_CONVERT_NONE);
             if (dtype == LMC_F32) {
@@ -72,33 +79,39 @@ static void collect_candidates(struct candidates *c, const struct members *m)
         }
 }
 
-/* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part of the tensor. */
+/* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part
+ * of the tensor. */
 static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 {
     uint64_t part = n / n_places, size = N_SAMPLES / n_places;
-    if (n_places == 1)
-        return (n - N_SAMPLES) / 2;
-    return i == n_places - 1 ? n - size : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
+    if (n_places == 1) return (n - N_SAMPLES) / 2;
+    return i == n_places - 1 ? n - size
+                             : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
 }
 
-/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes little. Of what is known, only that
- * is of interest. */
-static int sample_candidate(struct members *m, struct candidate *c, int is_scattered, int *is_constant)
+/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes
+ * little. Of what is known, only that is of interest. */
+static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
+                            int *is_constant)
 {
     const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
     unsigned char sample[N_SAMPLES * 8];
-    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_places = !is_scattered ? 1 : m->archive ? N_PLACES_OF_ARCHIVE : N_PLACES;
+    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_places = !is_scattered ? 1
+                                                                           : m->archive
+                                                                               ? N_PLACES_OF_ARCHIVE
+                                                                               : N_PLACES;
     size_t size = N_SAMPLES * width, part = size / n_places;
     *is_constant = 0;
     for (unsigned i = 0; i < n_places && (is_scattered || !c->is_known); i++) {
-        if (read_member(m, c->member, t->offset + width * place_of_sample(t->size / width, i, n_places), sample + i * part, part) != 0)
+        if (read_member(m, c->member,
+                        t->offset + width * place_of_sample(t->size / width, i, n_places),
+                        sample + i * part, part) != 0)
             return m->code;
         *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
         if (c->is_known && !*is_constant) /* mostly after one read or two */
             break;
     }
-    if (c->is_known)
-        return CODE_OK;
+    if (c->is_known) return CODE_OK;
     if (c->conversion) {
         unsigned char wide[sizeof sample];
         memcpy(wide, sample, size);
@@ -121,28 +134,22 @@ static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
     int order = strcmp(x->dtype, y->dtype);
-    if (order)
-        return order;
-    if (x->size != y->size)
-        return x->size < y->size ? -1 : 1;
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    if (x->member != y->member)
-        return x->member < y->member ? -1 : 1;
+    if (order) return order;
+    if (x->size != y->size) return x->size < y->size ? -1 : 1;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
 static void sort_candidates(struct candidates *c)
 {
-    if (c->n)
-        qsort(c->list, c->n, sizeof *c->list, compare_candidates);
+    if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_candidates);
 }
 
 static size_t end_of_group(const struct candidates *c, size_t start)
 {
     size_t end = start + 1;
-    while (end < c->n && is_same_group(&c->list[start], &c->list[end]))
-        end++;
+    while (end < c->n && is_same_group(&c->list[start], &c->list[end])) end++;
     return end;
 }
 
@@ -154,8 +161,7 @@ static void drop_lonely(struct candidates *c)
     for (size_t start = 0, end; start < c->n; start = end) {
         int has_plain = 0;
         end = end_of_group(c, start);
-        for (size_t i = start; i < end; i++)
-            has_plain |= c->list[i].conversion == LMC_CONVERT_NONE;
+        for (size_t i = start; i < end; i++) has_plain |= c->list[i].conversion == LMC_CONVERT_NONE;
         if (has_plain && end - start > 1) {
             memmove(c->list + n, c->list + start, (end - start) * sizeof *c->list);
             n += end - start;
@@ -168,14 +174,13 @@ static void drop_lonely(struct candidates *c)
 static int compare_places(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
-    if (x->member != y->member)
-        return x->member < y->member ? -1 : 1;
-    if (x->tensor != y->tensor)
-        return x->tensor < y->tensor ? -1 : 1;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
+    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
     return (int)x->conversion - (int)y->conversion;
 }
 
-/* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the index tells which are equal. */
+/* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the
+ * index tells which are equal. */
 static void take_identities(struct candidates *c, const struct members *m)
 {
     for (size_t start = 0, end; start < c->n; start = end) {
@@ -185,7 +190,8 @@ static void take_identities(struct candidates *c, const struct members *m)
             has_rounded |= c->list[i].conversion != LMC_CONVERT_NONE;
         for (size_t i = start; i < end && !has_rounded; i++) {
             c->list[i].is_known = 1;
-            memcpy(&c->list[i].hash, m->list[c->list[i].member].tensors[c->list[i].tensor].identity, sizeof c->list[i].hash);
+            memcpy(&c->list[i].hash, m->list[c->list[i].member].tensors[c->list[i].tensor].identity,
+                   sizeof c->list[i].hash);
         }
     }
     drop_lonely(c);
@@ -196,18 +202,14 @@ static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
     drop_lonely(c);
-    if (m->archive)
-        take_identities(c, m);
+    if (m->archive) take_identities(c, m);
     for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
         size_t n = 0;
-        if (c->n)
-            qsort(c->list, c->n, sizeof *c->list, compare_places);
+        if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_places);
         for (size_t i = 0; i < c->n; i++) {
             int is_constant, code = sample_candidate(m, &c->list[i], is_scattered, &is_constant);
-            if (code != CODE_OK)
-                return code;
-            if (!is_scattered || !is_constant)
-                c->list[n++] = c->list[i];
+            if (code != CODE_OK) return code;
+            if (!is_scattered || !is_constant) c->list[n++] = c->list[i];
         }
         c->n = n;
         drop_lonely(c);
@@ -220,20 +222,20 @@ static const lmc_tensor *tensor_of(const struct members *m, const struct candida
     return &m->list[c->member].tensors[c->tensor];
 }
 
-/* The master of a copy in its group, [start, end) of the candidates: one of the same name, else any. NULL: there is none.
- * is_ordered: only one that is stored earlier and is no twin itself. */
-static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end, const struct candidate *copy,
-                                           const struct members *m, int is_ordered)
+/* The master of a copy in its group, [start, end) of the candidates: one of the same name, else
+ * any. NULL: there is none. is_ordered: only one that is stored earlier and is no twin itself. */
+static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end,
+                                           const struct candidate *copy, const struct members *m,
+                                           int is_ordered)
 {
     const struct candidate *found = NULL;
     for (size_t i = start; i < end; i++) {
         const struct candidate *master = &c->list[i];
-        if (!master->conversion || (is_ordered && (tensor_of(m, master)->twin || compare_candidates(master, copy) > 0)))
+        if (!master->conversion ||
+            (is_ordered && (tensor_of(m, master)->twin || compare_candidates(master, copy) > 0)))
             continue;
-        if (strcmp(tensor_of(m, master)->name, tensor_of(m, copy)->name) == 0)
-            return master;
-        if (!found)
-            found = master;
+        if (strcmp(tensor_of(m, master)->name, tensor_of(m, copy)->name) == 0) return master;
+        if (!found) found = master;
     }
     return found;
 }
@@ -247,15 +249,14 @@ struct edge {
 struct ordering {
     struct edge *edges; /* sorted */
     size_t n_edges, room;
-    size_t *rank;       /* of each member; SIZE_MAX: not yet known */
+    size_t *rank; /* of each member; SIZE_MAX: not yet known */
     size_t n;
 };
 
 static int compare_edges(const void *a, const void *b)
 {
     const struct edge *x = (const struct edge *)a, *y = (const struct edge *)b;
-    if (x->from != y->from)
-        return x->from < y->from ? -1 : 1;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
@@ -277,15 +278,12 @@ static void rank_member(struct ordering *o, size_t member)
     size_t low = 0, high = o->n_edges;
     while (low < high) { /* its first edge */
         size_t middle = low + (high - low) / 2;
-        if (o->edges[middle].from < member)
-            low = middle + 1;
-        else
-            high = middle;
+        if (o->edges[middle].from < member) low = middle + 1;
+        else high = middle;
     }
     o->rank[member] = SIZE_MAX - 1; /* in work */
     for (; low < o->n_edges && o->edges[low].from == member; low++)
-        if (o->rank[o->edges[low].to] == SIZE_MAX)
-            rank_member(o, o->edges[low].to);
+        if (o->rank[o->edges[low].to] == SIZE_MAX) rank_member(o, o->edges[low].to);
     o->rank[member] = o->n++;
 }
 
@@ -308,7 +306,8 @@ static void number_choices(struct members *m)
             m->list[i].choices[k].member = i;
 }
 
-/* Puts members with masters before those with copies, those with second moments before those with first, and changes nothing else. */
+/* Puts members with masters before those with copies, those with second moments before those with
+ * first, and changes nothing else. */
 static void order_members(struct members *m, struct candidates *c)
 {
     struct ordering o;
@@ -318,24 +317,20 @@ static void order_members(struct members *m, struct candidates *c)
     for (size_t start = 0, end; start < c->n; start = end) {
         end = end_of_group(c, start);
         for (size_t i = start; i < end; i++) {
-            const struct candidate *master = c->list[i].conversion ? NULL : find_master(c, start, end, &c->list[i], m, 0);
+            const struct candidate *master =
+                c->list[i].conversion ? NULL : find_master(c, start, end, &c->list[i], m, 0);
             if (master && master->member != c->list[i].member)
                 add_edge(&o, c->list[i].member, master->member);
         }
     }
     add_edges_of_pairs(&o, m);
-    if (o.n_edges)
-        qsort(o.edges, o.n_edges, sizeof *o.edges, compare_edges);
+    if (o.n_edges) qsort(o.edges, o.n_edges, sizeof *o.edges, compare_edges);
+    for (size_t i = 0; i < m->n; i++) o.rank[i] = SIZE_MAX;
     for (size_t i = 0; i < m->n; i++)
-        o.rank[i] = SIZE_MAX;
-    for (size_t i = 0; i < m->n; i++)
-        if (o.rank[i] == SIZE_MAX)
-            rank_member(&o, i);
-    for (size_t i = 0; i < m->n; i++)
-        ordered[o.rank[i]] = m->list[i];
+        if (o.rank[i] == SIZE_MAX) rank_member(&o, i);
+    for (size_t i = 0; i < m->n; i++) ordered[o.rank[i]] = m->list[i];
     memcpy(m->list, ordered, m->n * sizeof *ordered);
-    for (size_t i = 0; i < c->n; i++)
-        c->list[i].member = o.rank[c->list[i].member];
+    for (size_t i = 0; i < c->n; i++) c->list[i].member = o.rank[c->list[i].member];
     sort_candidates(c);
     number_choices(m);
     free(ordered);
@@ -345,7 +340,8 @@ static void order_members(struct members *m, struct candidates *c)
 
 /* -- twins -- */
 
-static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *copy, const struct candidate *original)
+static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *copy,
+                     const struct candidate *original)
 {
     twin->file_number = original->member;
     twin->offset = tensor_of(m, original)->offset;
@@ -353,19 +349,17 @@ static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *
     m->list[copy->member].tensors[copy->tensor].twin = twin;
 }
 
-/* In the order of storage: of equal tensors the first one, if it has no master, is what the others repeat. */
+/* In the order of storage: of equal tensors the first one, if it has no master, is what the others
+ * repeat. */
 static void pair_group(struct members *m, const struct candidates *c, size_t start, size_t end)
 {
     const struct candidate *first = NULL;
     for (size_t i = start; i < end; i++) {
         const struct candidate *t = &c->list[i], *master;
-        if (t->conversion)
-            continue;
+        if (t->conversion) continue;
         master = first ? first : find_master(c, start, end, t, m, 1);
-        if (master)
-            set_twin(m, &m->twins[i], t, master);
-        else
-            first = t;
+        if (master) set_twin(m, &m->twins[i], t, master);
+        else first = t;
     }
 }
 
@@ -379,15 +373,15 @@ int find_twins(struct members *m)
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_members(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
-        for (int is_master = 1; is_master >= 0; is_master--) /* masters that are twins themselves are none */
+        for (int is_master = 1; is_master >= 0;
+             is_master--) /* masters that are twins themselves are none */
             for (size_t start = 0, end; start < c.n; start = end) {
                 end = end_of_group(&c, start);
                 if ((strcmp(c.list[start].dtype, "F32") == 0) == is_master)
                     pair_group(m, &c, start, end);
             }
         for (size_t i = 0; i < c.n; i++)
-            if (tensor_of(m, &c.list[i])->twin == &m->twins[i])
-                size += c.list[i].size;
+            if (tensor_of(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
     }
     if (size < MIN_TWIN_SIZE) {
         for (size_t i = 0; i < c.n; i++)

@@ -22,8 +22,7 @@ enum container_result container_more(struct container *c, uint64_t need, uint64_
 {
     if (need > CONTAINER_MAX_HEADER)
         return container_bad(c, "its header is longer than %u bytes", CONTAINER_MAX_HEADER);
-    if (need > file_size)
-        return container_bad(c, "the file ends within its header");
+    if (need > file_size) return container_bad(c, "the file ends within its header");
     c->need = (size_t)need;
     return CONTAINER_MORE;
 }
@@ -37,13 +36,11 @@ int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, u
             return 1;
         }
     for (unsigned i = 0; i < rank; i++) {
-        if (n > CONTAINER_MAX_SIZE / shape[i])
-            return 0;
+        if (n > CONTAINER_MAX_SIZE / shape[i]) return 0;
         n *= shape[i];
     }
     /* n * bits may exceed 64 bits though n * bits / 8 does not: divide first. */
-    if (n % 8 * bits % 8 != 0 || n / 8 > CONTAINER_MAX_SIZE / bits)
-        return 0;
+    if (n % 8 * bits % 8 != 0 || n / 8 > CONTAINER_MAX_SIZE / bits) return 0;
     *bytes = n / 8 * bits + n % 8 * bits / 8;
     return *bytes <= CONTAINER_MAX_SIZE;
 }
@@ -51,8 +48,7 @@ int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, u
 int container_compare_offsets(const void *a, const void *b)
 {
     const lmc_tensor *x = (const lmc_tensor *)a, *y = (const lmc_tensor *)b;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     if (x->size != y->size) /* an empty tensor first: then it does not overlap its neighbour */
         return x->size < y->size ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -67,10 +63,8 @@ static enum container_result container_check_names(struct container *c)
 {
     const char **names = (const char **)malloc((c->n_tensors + 1) * sizeof *names);
     enum container_result result = CONTAINER_OK;
-    if (!names)
-        return CONTAINER_MEMORY;
-    for (size_t i = 0; i < c->n_tensors; i++)
-        names[i] = c->tensors[i].name;
+    if (!names) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < c->n_tensors; i++) names[i] = c->tensors[i].name;
     qsort((void *)names, c->n_tensors, sizeof *names, container_compare_names);
     for (size_t i = 1; i < c->n_tensors && result == CONTAINER_OK; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
@@ -85,22 +79,23 @@ int container_fits(const lmc_tensor *t, uint64_t file_size)
     return t->size <= most && t->offset <= most - t->size;
 }
 
-enum container_result container_check_tensors(struct container *c, uint64_t start, uint64_t file_size, int holes)
+enum container_result container_check_tensors(struct container *c, uint64_t start,
+                                              uint64_t file_size, int holes)
 {
     uint64_t end = start;
     qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);
     for (size_t i = 0; i < c->n_tensors; i++) {
         const lmc_tensor *t = &c->tensors[i];
         if (t->offset < end)
-            return container_bad(c, "tensor '%.100s' overlaps %s%.100s%s", t->name, i ? "tensor '" : "the header",
-                                 i ? c->tensors[i - 1].name : "", i ? "'" : "");
+            return container_bad(c, "tensor '%.100s' overlaps %s%.100s%s", t->name,
+                                 i ? "tensor '" : "the header", i ? c->tensors[i - 1].name : "",
+                                 i ? "'" : "");
         if (t->offset > end && !holes)
             return container_bad(c, "no tensor covers the bytes before tensor '%.100s'", t->name);
         if (!container_fits(t, file_size))
             return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
         end = t->offset + t->size;
     }
-    if (c->end < end)
-        c->end = end;
+    if (c->end < end) c->end = end;
     return container_check_names(c);
 }

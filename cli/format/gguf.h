@@ -11,6 +11,7 @@
 
 #include "container.h"
 
-enum container_result container_parse_gguf(struct container *c, const unsigned char *data, size_t size, uint64_t file_size);
+enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
+                                           size_t size, uint64_t file_size);
 
 #endif

@@ -29,8 +29,7 @@ int parse_identity(uint8_t *identity, const char *text)
     char again[2 * LMC_IDENTITY_SIZE + 1];
     for (size_t i = 0; i < LMC_IDENTITY_SIZE && strlen(text) == 2 * LMC_IDENTITY_SIZE; i++) {
         unsigned byte = 0;
-        if (sscanf(text + 2 * i, "%2x", &byte) != 1)
-            return 0;
+        if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 0;
         identity[i] = (uint8_t)byte;
     }
     format_identity(again, identity);

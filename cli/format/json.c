@@ -10,15 +10,9 @@
 #include "hex.h"
 #include "../sys/memory.h"
 
-static void *allocate_json(size_t size)
-{
-    return resize(NULL, size, 1);
-}
+static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
 
-void init_json(void)
-{
-    json_set_alloc_funcs(allocate_json, free);
-}
+void init_json(void) { json_set_alloc_funcs(allocate_json, free); }
 
 json_t *make_json_string(const char *text, size_t size)
 {
@@ -26,8 +20,7 @@ json_t *make_json_string(const char *text, size_t size)
     if (!string) {
         char *copy = copy_string(text, size);
         for (size_t i = 0; i < size; i++)
-            if ((unsigned char)copy[i] > 126)
-                copy[i] = '?';
+            if ((unsigned char)copy[i] > 126) copy[i] = '?';
         string = json_stringn(copy, size);
         free(copy);
     }
@@ -37,8 +30,7 @@ json_t *make_json_string(const char *text, size_t size)
 void set_json(json_t *object, const char *key, json_t *value)
 {
     check_memory(value);
-    if (json_object_set_new(object, key, value) != 0)
-        check_memory(NULL);
+    if (json_object_set_new(object, key, value) != 0) check_memory(NULL);
 }
 
 void set_json_text(json_t *object, const char *key, const char *text)
@@ -59,8 +51,7 @@ void set_json_text(json_t *object, const char *key, const char *text)
 json_t *make_json_number(uint64_t value)
 {
     char text[24];
-    if (value <= INT64_MAX)
-        return (json_t *)check_memory(json_integer((json_int_t)value));
+    if (value <= INT64_MAX) return (json_t *)check_memory(json_integer((json_int_t)value));
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
     return (json_t *)check_memory(json_string(text));
 }

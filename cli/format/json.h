@@ -1,8 +1,8 @@
 /* json.h - values of JSON, made so that names that are not UTF-8, and large numbers, survive
  * SPDX-License-Identifier: MIT
  *
- * After init_json() jansson does not fail for lack of memory: the process ends instead. Values that are made here are the
- * caller's; set_ functions take over the value.
+ * After init_json() jansson does not fail for lack of memory: the process ends instead. Values that
+ * are made here are the caller's; set_ functions take over the value.
  */
 #ifndef LMC_CLI_JSON_H
 #define LMC_CLI_JSON_H
@@ -13,7 +13,8 @@
 #include <stdint.h>
 #include <jansson.h>
 
-/* From now on jansson does not fail for lack of memory, which it tells from no other failure and which its callers overlook. */
+/* From now on jansson does not fail for lack of memory, which it tells from no other failure and
+ * which its callers overlook. */
 void init_json(void);
 
 /* Names are bytes, JSON is UTF-8: bytes that are no UTF-8 become '?'. */
@@ -24,7 +25,8 @@ void set_json(json_t *object, const char *key, json_t *value);
 /* text under key; the bytes under key_hex, if they are no UTF-8 */
 void set_json_text(json_t *object, const char *key, const char *text);
 
-/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no larger integers. */
+/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no
+ * larger integers. */
 json_t *make_json_number(uint64_t value);
 
 void set_json_number(json_t *object, const char *key, uint64_t value);

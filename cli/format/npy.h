@@ -11,9 +11,11 @@
 
 #include "container.h"
 
-enum container_result container_parse_npy(struct container *c, const unsigned char *data, size_t size, uint64_t file_size);
+enum container_result container_parse_npy(struct container *c, const unsigned char *data,
+                                          size_t size, uint64_t file_size);
 
-/* bf16 and the 8-bit floats have no type in NumPy; it saves them as raw bytes of that width, and so do we. */
+/* bf16 and the 8-bit floats have no type in NumPy; it saves them as raw bytes of that width, and so
+ * do we. */
 const char *npy_descr(const char *dtype);
 
 #endif

@@ -30,10 +30,13 @@ int has_sign_bit(enum lmc_dtype dtype);
 struct scan {
     const struct scan_format *format; /* or NULL */
     unsigned width;
-    uint64_t n, n_zero, n_flipped;    /* n_flipped: elements whose sign differs */
-    uint64_t planes[SCAN_MAX_WIDTH][256]; /* how often each byte occurs; the lowest plane first, as they are coded without a prediction */
-    uint64_t long_exponents[SCAN_MAX_EXPONENTS]; /* of F64: the top plane has not all of their bits */
-    uint32_t lanes[2][SCAN_MAX_WIDTH][256]; /* of one piece, even and odd elements: a counter must not wait for itself */
+    uint64_t n, n_zero, n_flipped;        /* n_flipped: elements whose sign differs */
+    uint64_t planes[SCAN_MAX_WIDTH][256]; /* how often each byte occurs; the lowest plane first, as
+                                             they are coded without a prediction */
+    uint64_t
+        long_exponents[SCAN_MAX_EXPONENTS]; /* of F64: the top plane has not all of their bits */
+    uint32_t lanes[2][SCAN_MAX_WIDTH][256]; /* of one piece, even and odd elements: a counter must
+                                               not wait for itself */
 };
 
 void scan_begin(struct scan *s, enum lmc_dtype dtype);
@@ -43,13 +46,16 @@ void scan_piece(struct scan *s, const unsigned char *elements, size_t size);
 
 void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, size_t size);
 
-/* How often each exponent occurs, as it is stored: with its bias. Returns how many there can be; 0: they are no floats. */
+/* How often each exponent occurs, as it is stored: with its bias. Returns how many there can be; 0:
+ * they are no floats. */
 unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENTS]);
 
-/* The logarithm to base 2, to some 1e-15, of x >= 1; nothing else in the command wants the mathematical library. */
+/* The logarithm to base 2, to some 1e-15, of x >= 1; nothing else in the command wants the
+ * mathematical library. */
 double find_log2(double x);
 
-/* Bits for each of the n things that were counted, if all that is known of them is how often they occur. */
+/* Bits for each of the n things that were counted, if all that is known of them is how often they
+ * occur. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
 
 #endif

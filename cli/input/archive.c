@@ -37,14 +37,10 @@ int fail_archive(const struct archive *a, enum lmc_status status)
 void close_archive(struct archive *a)
 {
     lmc_free_reader(a->reader);
-    if (a->fd > STDIN_FILENO)
-        close(a->fd);
+    if (a->fd > STDIN_FILENO) close(a->fd);
 }
 
-uint64_t archive_size(const struct archive *a)
-{
-    return (uint64_t)a->st.st_size - a->start;
-}
+uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size - a->start; }
 
 int open_archive_file(struct archive *a, const char *path, const struct options *o)
 {
@@ -54,17 +50,16 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
     a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (a->fd < 0 || fstat(a->fd, &a->st) != 0)
-        return fail_errno(a->name, errno, "cannot open it");
-    if (S_ISDIR(a->st.st_mode))
-        return fail(CODE_ERROR, a->name, "is a directory; name a file");
+    if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
+    if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
     if (!S_ISREG(a->st.st_mode))
-        return fail(CODE_ERROR, a->name, "is no regular file, and the index stands at the end; save it to a file first");
+        return fail(CODE_ERROR, a->name,
+                    "is no regular file, and the index stands at the end; save it to a file first");
     at = lseek(a->fd, 0, SEEK_CUR);
-    if (at < 0)
-        return fail_errno(a->name, errno, "cannot look at it");
+    if (at < 0) return fail_errno(a->name, errno, "cannot look at it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
-    if (read_at(a->fd, a->start, header, sizeof header) == 0 && lmc_read_header(header, a->wanted, &a->chain_depth) != LMC_OK)
+    if (read_at(a->fd, a->start, header, sizeof header) == 0 &&
+        lmc_read_header(header, a->wanted, &a->chain_depth) != LMC_OK)
         a->chain_depth = 0; /* what is wrong with it is found again when it is read */
     return CODE_OK;
 }
@@ -101,8 +96,7 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 uint64_t total_of_files(const lmc_reader *reader)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < lmc_count_files(reader); i++)
-        total += lmc_get_file(reader, i)->size;
+    for (size_t i = 0; i < lmc_count_files(reader); i++) total += lmc_get_file(reader, i)->size;
     return total;
 }
 
@@ -112,8 +106,7 @@ char *copy_metadata(const struct archive *a, const char *wanted)
     const void *value;
     size_t size;
     for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-        if (strcmp(key, wanted) == 0)
-            return copy_string((const char *)value, size);
+        if (strcmp(key, wanted) == 0) return copy_string((const char *)value, size);
     return NULL;
 }
 

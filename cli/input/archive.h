@@ -25,10 +25,10 @@ struct archive {
     const char *name;
     const struct options *o;
     int fd;
-    uint64_t start;      /* of the snapshot in the file */
+    uint64_t start; /* of the snapshot in the file */
     struct stat st;
     lmc_reader *reader;
-    lmc_reader *lender;  /* or NULL: shares its buffers; of the base, if that is a snapshot */
+    lmc_reader *lender; /* or NULL: shares its buffers; of the base, if that is a snapshot */
     uint8_t wanted[LMC_IDENTITY_SIZE]; /* the base, of a delta */
     uint32_t chain_depth;
     uint64_t n_reads, n_bytes;
@@ -46,7 +46,8 @@ uint64_t archive_size(const struct archive *a);
 /* Opens the file and looks whether it is a delta. */
 int open_archive_file(struct archive *a, const char *path, const struct options *o);
 
-/* The snapshot that is being read from a regular file from front to back, to read in it anywhere. */
+/* The snapshot that is being read from a regular file from front to back, to read in it anywhere.
+ */
 int open_archive_of_source(struct archive *a, struct source *s, const struct options *o);
 
 /* base: NULL for one that is no delta, or that is only listed. */

@@ -70,23 +70,22 @@ static int identify_base_file(struct base_file *f, struct source *s, const struc
     progress_start(s->name, s->size);
     status = lmc_identify_file(&f->file, f->tensors, &stream, &o->parallel, NULL);
     progress_clear();
-    if (s->error)
-        return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_TRUNCATED || (status == LMC_OK && (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))))
+    if (s->error) return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_TRUNCATED ||
+        (status == LMC_OK && (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st))))
         return fail_changed(s->name);
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
 /* path: in the snapshot; is_named: see struct source */
-static int take_base_file(struct base *b, const char *path, const char *full, int is_named, const struct options *o)
+static int take_base_file(struct base *b, const char *path, const char *full, int is_named,
+                          const struct options *o)
 {
     struct source s;
     int code = open_source(&s, full);
     s.is_named = is_named;
-    if (code == CODE_OK && !S_ISDIR(s.st.st_mode))
-        code = identify_source(&s, o);
-    if (code == CODE_OK)
-        code = identify_base_file(add_base_file(b, path, full), &s, o);
+    if (code == CODE_OK && !S_ISDIR(s.st.st_mode)) code = identify_source(&s, o);
+    if (code == CODE_OK) code = identify_base_file(add_base_file(b, path, full), &s, o);
     close_source(&s);
     return code;
 }
@@ -110,10 +109,12 @@ static const lmc_file *get_base_file(void *user, size_t number)
     return &((struct base *)user)->files[number].file;
 }
 
-static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset, void *dst,
+                                      size_t size)
 {
     struct base *b = (struct base *)user;
-    b->all->code = read_opened(&b->opened, b->files[number].full, &b->files[number].st, offset, dst, size);
+    b->all->code =
+        read_opened(&b->opened, b->files[number].full, &b->files[number].st, offset, dst, size);
     return b->all->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
@@ -122,7 +123,8 @@ static int check_base(const struct base *b)
 {
     struct stat st;
     for (size_t i = 0; i < b->n_files; i++)
-        if (b->files[i].file.kind == LMC_FILE_REGULAR && (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
+        if (b->files[i].file.kind == LMC_FILE_REGULAR &&
+            (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
             return fail_changed(b->files[i].full);
     return CODE_OK;
 }
@@ -134,12 +136,12 @@ static const lmc_file *get_archive_file(void *user, size_t number)
     return lmc_get_file(((struct base *)user)->archive.reader, number);
 }
 
-static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst,
+                                         size_t size)
 {
     struct base *b = (struct base *)user;
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
-    if (status == LMC_OK)
-        return LMC_OK;
+    if (status == LMC_OK) return LMC_OK;
     b->all->code = fail_archive(&b->archive, status);
     return LMC_ERR_READ;
 }
@@ -152,23 +154,24 @@ int open_base(struct base *b, const struct options *o)
     unsigned char bytes[8];
     struct stat st;
     int fd;
-    if (b->is_open)
-        return CODE_OK;
+    if (b->is_open) return CODE_OK;
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return fail(CODE_BASE, b->name, "is neither a file nor a directory, and a base must be one of them");
+        return fail(CODE_BASE, b->name,
+                    "is neither a file nor a directory, and a base must be one of them");
     if (S_ISREG(st.st_mode)) {
         fd = open(b->name, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
-        b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 && memcmp(bytes, magic, sizeof magic) == 0);
+        b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 &&
+                                                memcmp(bytes, magic, sizeof magic) == 0);
         close(fd);
     }
     if (b->is_archive || !b->is_target) {
-        int code = b->is_archive ? open_archive_file(&b->archive, b->name, o) : check_finished(b->name, CODE_BASE);
-        if (code != CODE_OK)
-            return code;
+        int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)
+                                 : check_finished(b->name, CODE_BASE);
+        if (code != CODE_OK) return code;
     }
     b->is_open = 1;
     return CODE_OK;
@@ -178,12 +181,10 @@ int identify_base(struct base *b, const struct options *o)
 {
     int code = open_base(b, o);
     struct stat st;
-    if (code != CODE_OK || b->is_identified)
-        return code;
+    if (code != CODE_OK || b->is_identified) return code;
     if (b->is_archive) {
         code = read_archive_index(&b->archive, NULL);
-        if (code == CODE_OK)
-            lmc_get_identity(b->archive.reader, b->identity);
+        if (code == CODE_OK) lmc_get_identity(b->archive.reader, b->identity);
     } else {
         forget_base_files(b); /* of an attempt for the input before this one */
         if (stat(b->name, &st) != 0)
@@ -200,16 +201,19 @@ int identify_base(struct base *b, const struct options *o)
     return code;
 }
 
-int fail_base(const char *name, const uint8_t *wanted, const char *made_with, const struct options *o)
+int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
+              const struct options *o)
 {
     char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[512] = "";
     size_t size = 0;
     format_hex(text, wanted, SHORT_IDENTITY);
     for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
         format_hex(given, o->bases->list[i].identity, SHORT_IDENTITY);
-        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s is %s", i ? ", " : "; given: ", o->bases->list[i].name, given);
+        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s is %s",
+                                 i ? ", " : "; given: ", o->bases->list[i].name, given);
     }
-    return fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? ", then called '" : "", made_with ? made_with : "",
+    return fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text,
+                made_with ? ", then called '" : "", made_with ? made_with : "",
                 made_with ? "'" : "", size ? list : "; name it with --base");
 }
 
@@ -222,17 +226,15 @@ struct base *find_base(const uint8_t *wanted, const struct options *o, int *code
         for (size_t i = 0; i < o->bases->n; i++) {
             struct base *b = &o->bases->list[i];
             *code = open_base(b, o);
-            if (*code != CODE_OK)
-                return NULL;
-            if (kind != (!b->is_archive ? FILES : b->archive.chain_depth == 0 ? WHOLE_ARCHIVES : DELTAS))
+            if (*code != CODE_OK) return NULL;
+            if (kind != (!b->is_archive                ? FILES
+                         : b->archive.chain_depth == 0 ? WHOLE_ARCHIVES
+                                                       : DELTAS))
                 continue;
             *code = identify_base(b, o);
-            if (*code != CODE_OK)
-                return NULL;
-            if (memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0)
-                continue;
-            if (!b->is_visited)
-                return b;
+            if (*code != CODE_OK) return NULL;
+            if (memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0) continue;
+            if (!b->is_visited) return b;
             visited = b;
         }
     return visited;
@@ -245,21 +247,16 @@ static int find_link(struct archive *a, struct base **base, const struct options
     int code;
     *base = NULL;
     o->bases->code = CODE_OK;
-    if (a->chain_depth == 0)
-        return CODE_OK;
+    if (a->chain_depth == 0) return CODE_OK;
     b = find_base(a->wanted, o, &code);
     if (code == CODE_OK && !b) {
         char *made_with = NULL;
-        if (a->fd >= 0 && !a->reader)
-            code = read_archive_index(a, NULL);
-        if (a->reader)
-            made_with = copy_metadata(a, BASE_KEY);
-        if (code == CODE_OK)
-            code = fail_base(a->name, a->wanted, made_with, o);
+        if (a->fd >= 0 && !a->reader) code = read_archive_index(a, NULL);
+        if (a->reader) made_with = copy_metadata(a, BASE_KEY);
+        if (code == CODE_OK) code = fail_base(a->name, a->wanted, made_with, o);
         free(made_with);
     }
-    if (code == CODE_OK)
-        code = prepare_base(b, o);
+    if (code == CODE_OK) code = prepare_base(b, o);
     if (code == CODE_OK) {
         *base = b;
         a->lender = b->is_archive ? b->archive.reader : NULL;
@@ -278,16 +275,14 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 int prepare_base(struct base *b, const struct options *o)
 {
     int code = identify_base(b, o);
-    if (code != CODE_OK || b->is_ready)
-        return code;
+    if (code != CODE_OK || b->is_ready) return code;
     if (b->is_archive) {
         struct base *own;
         if (b->is_visited)
             return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
         b->is_visited = 1;
         code = find_link(&b->archive, &own, o);
-        if (code == CODE_OK && own)
-            code = read_archive_index(&b->archive, &own->source);
+        if (code == CODE_OK && own) code = read_archive_index(&b->archive, &own->source);
         b->below = own;
         b->is_visited = 0;
         b->by_reader = lmc_make_reader_base(b->archive.reader);
@@ -305,13 +300,10 @@ char *name_base(const struct base *b)
 {
     size_t size = strlen(b->name), start;
     char *name;
-    while (size > 1 && b->name[size - 1] == '/')
-        size--;
-    for (start = size; start > 0 && b->name[start - 1] != '/'; start--)
-        ;
+    while (size > 1 && b->name[size - 1] == '/') size--;
+    for (start = size; start > 0 && b->name[start - 1] != '/'; start--);
     name = copy_string(b->name + start, size - start);
-    if (*name && !is_dot(name))
-        return name;
+    if (*name && !is_dot(name)) return name;
     free(name);
     return NULL;
 }
@@ -329,17 +321,16 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     struct archive a;
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
     *base = NULL;
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     memset(&a, 0, sizeof a);
     a.fd = -1;
     if (S_ISREG(s->st.st_mode)) /* then it can tell more */
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
-    if (s->head_size < LMC_FILE_HEADER_SIZE || lmc_read_header(s->head, a.wanted, &a.chain_depth) != LMC_OK)
+    if (s->head_size < LMC_FILE_HEADER_SIZE ||
+        lmc_read_header(s->head, a.wanted, &a.chain_depth) != LMC_OK)
         a.chain_depth = 0; /* what is wrong is found again when it is restored */
-    if (code == CODE_OK)
-        code = find_base_of_archive(&a, base, o);
+    if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;
 }
@@ -369,8 +360,7 @@ void free_bases(struct bases *bases)
         forget_base_files(b);
         free(b->files);
         close_opened(&b->opened);
-        if (b->is_archive)
-            close_archive(&b->archive);
+        if (b->is_archive) close_archive(&b->archive);
     }
     free(bases->list);
 }
@@ -382,7 +372,9 @@ static int touches_base(const char *path, int is_whole, int may_replace, const s
     for (size_t i = 0; i < o->bases->n; i++) {
         const char *name = o->bases->list[i].name;
         if (stat(path, &st) == 0 && stat(name, &other) == 0 &&
-            (same_file(&st, &other) ? !may_replace : lies_within(path, name) || (is_whole && lies_within(name, path))))
+            (same_file(&st, &other)
+                 ? !may_replace
+                 : lies_within(path, name) || (is_whole && lies_within(name, path))))
             return 1;
     }
     return 0;
@@ -393,12 +385,14 @@ int protect_bases(const char *source, const char *output, int may_replace, const
     char *directory;
     int code = CODE_OK;
     if (o->remove_source && source && touches_base(source, 1, 0, o))
-        return fail(CODE_ERROR, source, "is, holds or belongs to a base, without which deltas are worth nothing: not with --rm");
-    if (!output)
-        return CODE_OK;
+        return fail(CODE_ERROR, source,
+                    "is, holds or belongs to a base, without which deltas are worth nothing: not "
+                    "with --rm");
+    if (!output) return CODE_OK;
     directory = directory_of(output);
     if (touches_base(output, 1, may_replace, o) || touches_base(directory, 0, 0, o))
-        code = fail(CODE_ERROR, output, "is or belongs to a base, which would be changed; name another output with -o");
+        code = fail(CODE_ERROR, output,
+                    "is or belongs to a base, which would be changed; name another output with -o");
     free(directory);
     return code;
 }

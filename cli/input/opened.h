@@ -21,6 +21,7 @@ struct opened {
 void close_opened(struct opened *f);
 
 /* st: when it was looked at; nobody may have written to it since then. */
-int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset, void *dst, size_t size);
+int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
+                void *dst, size_t size);
 
 #endif

@@ -1,8 +1,9 @@
 /* second_look.h - what a snapshot repeats, where there is no restored file to read it from
  * SPDX-License-Identifier: MIT
  *
- * Twins are tensors that the snapshot stores once. Who restores to a pipe, or only checks, reads the first one again
- * through the index of the snapshot, which must then be a regular file. Opened when it is first needed.
+ * Twins are tensors that the snapshot stores once. Who restores to a pipe, or only checks, reads
+ * the first one again through the index of the snapshot, which must then be a regular file. Opened
+ * when it is first needed.
  */
 #ifndef LMC_CLI_SECOND_LOOK_H
 #define LMC_CLI_SECOND_LOOK_H
@@ -27,7 +28,8 @@ struct second_look {
 };
 
 /* What a read_back of lmc_restore_options returns. */
-enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst, size_t size);
+enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,
+                                 size_t size);
 
 void close_second_look(struct second_look *l);
 

@@ -1,7 +1,8 @@
 /* side_file.h - the side file of lmc apply: where it is
  * SPDX-License-Identifier: MIT
  *
- * Nobody reads or writes a target that has one: it is half applied. What is in it is the business of apply_journal.h.
+ * Nobody reads or writes a target that has one: it is half applied. What is in it is the business
+ * of apply_journal.h.
  */
 #ifndef LMC_CLI_SIDE_FILE_H
 #define LMC_CLI_SIDE_FILE_H

@@ -28,14 +28,11 @@ int open_source(struct source *s, const char *path)
     s->name = is_dash(path) ? "(standard input)" : path;
     s->size = LMC_UNKNOWN_SIZE;
     s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0)
-        return fail_errno(s->name, errno, "cannot open it");
-    if (fstat(s->fd, &s->st) != 0)
-        return fail_errno(s->name, errno, "cannot look at it");
+    if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
+    if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot look at it");
     if (S_ISREG(s->st.st_mode)) {
         off_t at = lseek(s->fd, 0, SEEK_CUR);
-        if (at < 0)
-            return fail_errno(s->name, errno, "cannot look at it");
+        if (at < 0) return fail_errno(s->name, errno, "cannot look at it");
         s->start = at <= s->st.st_size ? (uint64_t)at : (uint64_t)s->st.st_size;
         s->size = (uint64_t)s->st.st_size - s->start;
     }
@@ -44,8 +41,7 @@ int open_source(struct source *s, const char *path)
 
 void close_source(struct source *s)
 {
-    if (s->fd > STDIN_FILENO)
-        close(s->fd);
+    if (s->fd > STDIN_FILENO) close(s->fd);
     free(s->head);
     container_free(&s->container);
 }
@@ -54,18 +50,15 @@ int read_head(struct source *s, size_t size)
 {
     size_t got;
     int error;
-    if (size <= s->head_size || s->head_ended)
-        return CODE_OK;
+    if (size <= s->head_size || s->head_ended) return CODE_OK;
     s->head = (unsigned char *)resize(s->head, size, 1);
     error = read_full(s->fd, s->head + s->head_size, size - s->head_size, &got);
-    if (error)
-        return fail_errno(s->name, error, "cannot read it");
+    if (error) return fail_errno(s->name, error, "cannot read it");
     s->head_size += got;
     s->head_ended = s->head_size < size;
     if (s->head_ended && S_ISREG(s->st.st_mode) && s->head_size < s->size)
         return fail_changed(s->name);
-    if (s->head_ended && s->size == LMC_UNKNOWN_SIZE)
-        s->size = s->head_size;
+    if (s->head_ended && s->size == LMC_UNKNOWN_SIZE) s->size = s->head_size;
     return CODE_OK;
 }
 
@@ -74,8 +67,7 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 {
     struct container *c = &s->container;
     unsigned bits = lmc_dtype_bits(dtype);
-    if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0)
-        return;
+    if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0) return;
     c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
     c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
     memset(c->tensors, 0, sizeof *c->tensors);
@@ -89,37 +81,38 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 }
 
 /* Takes what the parser found in the header. */
-static int accept_container(struct source *s, enum container_result result, enum container_kind expected, const struct options *o)
+static int accept_container(struct source *s, enum container_result result,
+                            enum container_kind expected, const struct options *o)
 {
     struct container *c = &s->container;
-    if (result == CONTAINER_MEMORY)
-        check_memory(NULL);
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
     if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
         if (o->verbosity > 0)
-            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected), c->error);
+            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected),
+                c->error);
     } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
-        return fail(CODE_ERROR, s->name, "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
-                    container_name(expected), c->error);
+        return fail(
+            CODE_ERROR, s->name,
+            "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
+            container_name(expected), c->error);
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
         s->size = c->end;
         s->promised = c->end != LMC_UNKNOWN_SIZE;
     }
-    if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE)
-        container_free(c);
+    if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE) container_free(c);
     return CODE_OK;
 }
 
 int identify_source(struct source *s, const struct options *o)
 {
-    enum container_kind expected = o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);
+    enum container_kind expected =
+        o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);
     enum container_result result = CONTAINER_MORE;
     size_t size = FIRST_LOOK;
     while (result == CONTAINER_MORE) {
         int code = read_head(s, size);
-        if (code != CODE_OK)
-            return code;
-        if (o->opaque)
-            return CODE_OK;
+        if (code != CODE_OK) return code;
+        if (o->opaque) return CODE_OK;
         if (o->dtype != LMC_AUTO) {
             make_raw_tensor(s, o->dtype);
             return CODE_OK;
@@ -128,8 +121,7 @@ int identify_source(struct source *s, const struct options *o)
         if (result == CONTAINER_MORE && s->head_ended) /* it shrank; feed_source will tell */
             return CODE_OK;
         size = s->head_size * 2 > s->container.need ? s->head_size * 2 : s->container.need;
-        if (size > CONTAINER_MAX_HEADER)
-            size = CONTAINER_MAX_HEADER;
+        if (size > CONTAINER_MAX_HEADER) size = CONTAINER_MAX_HEADER;
     }
     return accept_container(s, result, expected, o);
 }
@@ -163,16 +155,22 @@ int list_sources(struct listing *l, const char *root)
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))
-            code = fail(CODE_ERROR, root, "holds '%.300s', an output that lmc is writing, or was when it was killed; wait, or remove it", path);
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', an output that lmc is writing, or was when it was killed; "
+                        "wait, or remove it",
+                        path);
         else if (is_side_name(path))
-            code = fail(CODE_ERROR, root, "holds '%.300s', of an lmc apply that is at work or was killed; finish that first", path);
+            code = fail(
+                CODE_ERROR, root,
+                "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
+                path);
         else if (strchr(path, '\\'))
-            code = fail(CODE_ERROR, root, "holds '%.300s', with a backslash in its name, which a snapshot cannot hold; rename it", path);
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', with a backslash in its name, which a snapshot cannot "
+                        "hold; rename it",
+                        path);
     }
     return code;
 }
 
-int is_stored(const struct entry *e, const struct listing *l)
-{
-    return *e->path || l->n == 1;
-}
+int is_stored(const struct entry *e, const struct listing *l) { return *e->path || l->n == 1; }

@@ -4,8 +4,8 @@
  *
  *     open_source -> identify_source -> read_stream ... -> close_source
  *
- * close_source() may and must be called after open_source() in any case. Errors are reported, but those of read_stream(),
- * which stand in `error`.
+ * close_source() may and must be called after open_source() in any case. Errors are reported, but
+ * those of read_stream(), which stand in `error`.
  */
 #ifndef LMC_CLI_SOURCE_H
 #define LMC_CLI_SOURCE_H
@@ -26,18 +26,18 @@ struct options;
 
 struct source {
     const char *name;
-    int is_named;             /* on the command line, not found in a directory: must be what its name says */
+    int is_named; /* on the command line, not found in a directory: must be what its name says */
     int fd;
     struct stat st;
-    uint64_t start;           /* in a regular file: standard input may be somewhere in it */
-    uint64_t size;            /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
-    int promised;             /* the size is what a header in the pipe said */
-    unsigned char *head;      /* the beginning, already read */
+    uint64_t start;      /* in a regular file: standard input may be somewhere in it */
+    uint64_t size;       /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
+    int promised;        /* the size is what a header in the pipe said */
+    unsigned char *head; /* the beginning, already read */
     size_t head_size, head_taken;
-    int head_ended;           /* and there is no more */
+    int head_ended; /* and there is no more */
     struct container container;
-    uint64_t taken;           /* bytes handed over by read_stream */
-    int error;                /* errno of read_stream */
+    uint64_t taken; /* bytes handed over by read_stream */
+    int error;      /* errno of read_stream */
 };
 
 /* path "-": standard input. */

@@ -23,7 +23,8 @@
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
 
-const char *const diff_names[DIFF_KINDS] = {"same", "changed", "reshaped", "retyped", "added", "removed"};
+const char *const diff_names[DIFF_KINDS] = {"same",    "changed", "reshaped",
+                                            "retyped", "added",   "removed"};
 
 void free_pieces(struct diff *d)
 {
@@ -44,7 +45,8 @@ static int compare_diff_items(const void *a, const void *b)
     return order ? order : strcmp(x->path, y->path);
 }
 
-static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number, const lmc_tensor *t)
+static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
+                          const lmc_tensor *t)
 {
     struct diff_item *item;
     if (items->n == items->room) {
@@ -67,13 +69,10 @@ void collect_diff_items(struct diff_items *items, const struct base *b)
 {
     for (size_t i = 0; i < b->source.n_files; i++) {
         const lmc_file *f = b->source.get_file(b->source.user, i);
-        for (size_t k = 0; k < f->n_tensors; k++)
-            add_diff_item(items, f, i, &f->tensors[k]);
-        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR)
-            add_diff_item(items, f, i, NULL);
+        for (size_t k = 0; k < f->n_tensors; k++) add_diff_item(items, f, i, &f->tensors[k]);
+        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR) add_diff_item(items, f, i, NULL);
     }
-    if (items->n)
-        qsort(items->list, items->n, sizeof *items->list, compare_diff_items);
+    if (items->n) qsort(items->list, items->n, sizeof *items->list, compare_diff_items);
 }
 
 static int has_same_type(const struct diff_item *a, const struct diff_item *b)
@@ -89,14 +88,13 @@ static struct diff_item *find_old_item(const struct diff *d, const struct diff_i
     int best = -1;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(d->old_items.list[middle].name, item->name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
+        if (strcmp(d->old_items.list[middle].name, item->name) < 0) low = middle + 1;
+        else high = middle;
     }
     for (; low < d->old_items.n && strcmp(d->old_items.list[low].name, item->name) == 0; low++) {
         struct diff_item *old = &d->old_items.list[low];
-        int likeness = 4 * has_same_type(old, item) + 2 * (old->size == item->size) + (strcmp(old->path, item->path) == 0);
+        int likeness = 4 * has_same_type(old, item) + 2 * (old->size == item->size) +
+                       (strcmp(old->path, item->path) == 0);
         if (likeness > best) {
             best = likeness;
             found = old;
@@ -109,30 +107,31 @@ static struct diff_item *find_old_item(const struct diff *d, const struct diff_i
 
 static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return !a || !b || (a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
+    return !a || !b ||
+           (a->rank == b->rank &&
+            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
 }
 
 static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
 {
-    if (!old)
-        return DIFF_ADDED;
-    if (!has_same_type(old, item))
-        return DIFF_RETYPED;
+    if (!old) return DIFF_ADDED;
+    if (!has_same_type(old, item)) return DIFF_RETYPED;
     if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
         return DIFF_RESHAPED;
     return memcmp(old->identity, item->identity, LMC_IDENTITY_SIZE) == 0 ? DIFF_SAME : DIFF_CHANGED;
 }
 
 /* width is 1, 2, 4 or 8; neither side is aligned */
-static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size, unsigned width)
+static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
+                              unsigned width)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < size; i += width)
-        n += memcmp(a + i, b + i, width) != 0;
+    for (size_t i = 0; i < size; i += width) n += memcmp(a + i, b + i, width) != 0;
     return n;
 }
 
-static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction, size_t size, uint64_t *total)
+static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction,
+                      size_t size, uint64_t *total)
 {
     size_t coded, workspace_size, cap;
     enum lmc_status status;
@@ -142,9 +141,9 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     cap = (size_t)lmc_bound_tensor(size, options);
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
-    if (cap > d->coded_size)
-        d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
-    status = lmc_encode_tensor(d->coded, d->coded_size, &coded, d->new_piece, size, options, d->workspace, d->workspace_size);
+    if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
+    status = lmc_encode_tensor(d->coded, d->coded_size, &coded, d->new_piece, size, options,
+                               d->workspace, d->workspace_size);
     *total += coded;
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
@@ -161,30 +160,26 @@ int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
     width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
     row->n_changed = old ? 0 : row->n;
-    if (scan)
-        scan_begin(scan, options.dtype);
+    if (scan) scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
         int code;
-        if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece, size) != 0 ||
-            (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at, d->old_piece, size) != 0))
+        if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
+                              size) != 0 ||
+            (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
+                                      d->old_piece, size) != 0))
             return d->o->bases->code;
-        if (scan)
-            scan_piece(scan, d->new_piece, size);
+        if (scan) scan_piece(scan, d->new_piece, size);
         if (old && row->kind != DIFF_SAME) {
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
-            if (scan)
-                scan_signs(scan, d->old_piece, d->new_piece, size);
+            if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
         code = code_piece(d, &options, NULL, size, &row->direct);
-        if (code == CODE_OK && old)
-            code = code_piece(d, &options, d->old_piece, size, &row->delta);
-        if (code != CODE_OK)
-            return code;
+        if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
+        if (code != CODE_OK) return code;
         progress_add(size);
     }
-    if (!old)
-        row->delta = row->direct;
+    if (!old) row->delta = row->direct;
     return CODE_OK;
 }
 
@@ -198,8 +193,7 @@ void match_items(struct diff *d)
         row->item = &d->new_items.list[i];
         row->kind = compare_items(old, row->item);
         row->old = old && old->size == row->item->size && row->kind != DIFF_RETYPED ? old : NULL;
-        if (old)
-            old->is_matched = 1;
+        if (old) old->is_matched = 1;
     }
     for (size_t i = 0; i < d->old_items.n; i++)
         if (!d->old_items.list[i].is_matched) {
@@ -264,11 +258,10 @@ int add_snapshots(char *const *names, size_t n, const char *verb, const struct o
     struct stat st;
     for (size_t i = 0; i < n; i++) {
         if (is_dash(names[i]))
-            return fail(CODE_USAGE, NULL, "'lmc %s' wants files and directories, not standard input", verb);
-        if (stat(names[i], &st) != 0)
-            return fail_errno(names[i], errno, "cannot open it");
+            return fail(CODE_USAGE, NULL,
+                        "'lmc %s' wants files and directories, not standard input", verb);
+        if (stat(names[i], &st) != 0) return fail_errno(names[i], errno, "cannot open it");
     }
-    for (size_t i = 0; i < n; i++)
-        add_base(o->bases, names[i]);
+    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i]);
     return CODE_OK;
 }

@@ -16,7 +16,15 @@ struct base;
 struct options;
 struct scan;
 
-enum diff_kind { DIFF_SAME, DIFF_CHANGED, DIFF_RESHAPED, DIFF_RETYPED, DIFF_ADDED, DIFF_REMOVED, DIFF_KINDS };
+enum diff_kind {
+    DIFF_SAME,
+    DIFF_CHANGED,
+    DIFF_RESHAPED,
+    DIFF_RETYPED,
+    DIFF_ADDED,
+    DIFF_REMOVED,
+    DIFF_KINDS
+};
 
 extern const char *const diff_names[DIFF_KINDS];
 
@@ -62,7 +70,8 @@ void collect_diff_items(struct diff_items *items, const struct base *b);
 /* scan: what the elements are to be counted in, or NULL */
 int measure_item(struct diff *d, struct diff_row *row, struct scan *scan);
 
-/* Rows for what B has, in the order of the names, then for what it has no longer; nothing is measured yet. */
+/* Rows for what B has, in the order of the names, then for what it has no longer; nothing is
+ * measured yet. */
 void match_items(struct diff *d);
 
 void take_pieces(struct diff *d);
@@ -75,7 +84,8 @@ json_t *make_json_item(const struct diff_item *item);
 
 json_t *make_json_side(const struct base *b);
 
-/* Takes them among the bases, which gives each of them what it is made of: it may be a delta against another. */
+/* Takes them among the bases, which gives each of them what it is made of: it may be a delta
+ * against another. */
 int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o);
 
 #endif

@@ -1,13 +1,12 @@
 /* restored_tree.h - a tree that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
- * It is restored below a temporary directory beside the target, which is private until the modes are
- * set, from the leaves to the root, at the very end. Then it takes the name of the target:
+ * It is restored below a temporary directory beside the target, which is private until the modes
+ * are set, from the leaves to the root, at the very end. Then it takes the name of the target:
  *
  *   nothing there     renamed, where the system can without overwriting
- *   a tree, with -f   both names exchanged at once; where the system cannot, the old one steps aside
- *                     and comes back after an error. The old tree is removed last, and only what was
- *                     listed in it
+ *   a tree, with -f   both names exchanged at once; where the system cannot, the old one steps
+ * aside and comes back after an error. The old tree is removed last, and only what was listed in it
  *
  * At no time is there neither tree, but for a moment where names cannot be exchanged at once.
  */
@@ -22,7 +21,8 @@ struct restore;
 
 int begin_tree(struct restore *r);
 
-/* The temporary directory is new, private and without links: what the library has checked of a path is enough. */
+/* The temporary directory is new, private and without links: what the library has checked of a path
+ * is enough. */
 int begin_tree_file(struct restore *r, const lmc_file *file);
 
 int end_tree_file(struct restore *r, const lmc_file *file);

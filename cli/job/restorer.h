@@ -4,8 +4,9 @@
  *
  *     run_restore -> finish_restore, which commits or discards
  *
- * A snapshot of one file without a path becomes a file (sys/output.h), any other a tree (restored_tree.h). Which of them
- * it is shows when the first file begins; until then `started` is 0 and there is nothing to undo.
+ * A snapshot of one file without a path becomes a file (sys/output.h), any other a tree
+ * (restored_tree.h). Which of them it is shows when the first file begins; until then `started` is
+ * 0 and there is nothing to undo.
  */
 #ifndef LMC_CLI_RESTORER_H
 #define LMC_CLI_RESTORER_H
@@ -43,31 +44,32 @@ struct restore {
     const struct options *o;
     const char *input;
     const struct stat *input_stat;
-    char *target;          /* NULL: standard output */
+    char *target; /* NULL: standard output */
     int is_tree, started;
-    struct output out;     /* not of a tree */
+    struct output out; /* not of a tree */
     struct attributes attributes;
     /* of a tree */
-    const char *root;      /* temporary directory, registered until it gets its name */
+    const char *root;        /* temporary directory, registered until it gets its name */
     struct listing replaced; /* with -f: what was at the target; empty: nothing */
-    int is_empty;          /* the root itself is all there is */
-    char *path;            /* of the file in work */
-    struct outlet outlet;  /* fd -1: closed */
+    int is_empty;            /* the root itself is all there is */
+    char *path;              /* of the file in work */
+    struct outlet outlet;    /* fd -1: closed */
     struct directory *directories;
     size_t n_directories, room_for_directories;
     struct record *records;
     size_t n_records, room;
-    char **paths;          /* of the files so far, to read them again */
+    char **paths; /* of the files so far, to read them again */
     size_t n_paths, room_for_paths;
-    int fd_again;          /* one of them; -1 */
+    int fd_again; /* one of them; -1 */
     size_t again_number;
     struct second_look again; /* not of a tree */
     uint64_t total;
-    uint64_t n_quantised;  /* tensors */
-    int code;              /* what a callback has reported */
+    uint64_t n_quantised; /* tensors */
+    int code;             /* what a callback has reported */
 };
 
-/* What the snapshot does not say, because its source was a pipe, is taken from the snapshot's own file. */
+/* What the snapshot does not say, because its source was a pipe, is taken from the snapshot's own
+ * file. */
 void complete_attributes(struct attributes *a, const struct stat *input);
 
 /* Restores the stream; what is open afterwards is to be committed or discarded. */

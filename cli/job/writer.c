@@ -18,10 +18,12 @@
 
 int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {
-    return status == LMC_ERR_WRITE ? fail_output(out, out->outlet.error) : fail_status(name, status);
+    return status == LMC_ERR_WRITE ? fail_output(out, out->outlet.error)
+                                   : fail_status(name, status);
 }
 
-int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, const struct base *base, const struct options *o)
+int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
+                  const struct base *base, const struct options *o)
 {
     lmc_writer_options options;
     lmc_sink sink;
@@ -37,37 +39,34 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, co
     sink.write = write_output;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);
-    if (status == LMC_OK && name)
-        status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
+    if (status == LMC_OK && name) status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do not tell. */
+/* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do
+ * not tell. */
 static int check_identity(const struct archive *a, const lmc_writer *writer)
 {
     uint8_t read[LMC_IDENTITY_SIZE], written[LMC_IDENTITY_SIZE];
     lmc_get_identity(a->reader, read);
-    if (lmc_get_writer_identity(writer, written) == LMC_OK && memcmp(read, written, sizeof read) == 0)
+    if (lmc_get_writer_identity(writer, written) == LMC_OK &&
+        memcmp(read, written, sizeof read) == 0)
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }
 
-int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes,
-                             const struct members *m, const struct options *o)
+int complete_snapshot(int code, lmc_writer *writer, struct output *out,
+                      const struct attributes *attributes, const struct members *m,
+                      const struct options *o)
 {
-    if (code == CODE_OK)
-        code = check_bases(o);
-    if (code == CODE_OK)
-        code = check_members(m);
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = record_choices(writer, m, o);
-        if (status == LMC_OK)
-            status = lmc_finish_writer(writer);
-        if (status != LMC_OK)
-            code = fail_writer(status, out, output_name(out));
-        else if (m->archive)
-            code = check_identity(m->archive, writer);
+        if (status == LMC_OK) status = lmc_finish_writer(writer);
+        if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
+        else if (m->archive) code = check_identity(m->archive, writer);
     }
     lmc_free_writer(writer);
     if (code != CODE_OK) {

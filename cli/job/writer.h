@@ -20,10 +20,13 @@ struct output;
 int fail_writer(enum lmc_status status, const struct output *out, const char *name);
 
 /* base: NULL or what the snapshot is coded against */
-int open_snapshot(lmc_writer **writer, struct output *out, struct members *m, const struct base *base, const struct options *o);
+int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
+                  const struct base *base, const struct options *o);
 
-/* Ends the snapshot and gives the output its name. The output is open on entry and closed on return. */
-int complete_snapshot(int code, lmc_writer *writer, struct output *out, const struct attributes *attributes,
-                             const struct members *m, const struct options *o);
+/* Ends the snapshot and gives the output its name. The output is open on entry and closed on
+ * return. */
+int complete_snapshot(int code, lmc_writer *writer, struct output *out,
+                      const struct attributes *attributes, const struct members *m,
+                      const struct options *o);
 
 #endif

@@ -40,24 +40,22 @@ void read_umask(void)
     umask(process_umask);
 }
 
-mode_t mask_mode(mode_t mode)
-{
-    return mode & ~process_umask;
-}
+mode_t mask_mode(mode_t mode) { return mode & ~process_umask; }
 
 int set_attributes(int fd, const struct attributes *a)
 {
-    if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL && errno != ENOTSUP)
+    if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL &&
+        errno != ENOTSUP)
         return errno;
-    if (fchmod(fd, a->has_mode ? a->mode : mask_mode(0666)) != 0 && errno != EPERM && errno != ENOTSUP)
+    if (fchmod(fd, a->has_mode ? a->mode : mask_mode(0666)) != 0 && errno != EPERM &&
+        errno != ENOTSUP)
         return errno;
     if (a->has_mtime) {
         struct timespec times[2];
         times[0].tv_sec = 0;
         times[0].tv_nsec = UTIME_OMIT;
         times[1] = a->mtime;
-        if (futimens(fd, times) != 0 && errno != EPERM && errno != EINVAL)
-            return errno;
+        if (futimens(fd, times) != 0 && errno != EPERM && errno != EINVAL) return errno;
     }
     return 0;
 }
@@ -71,7 +69,8 @@ int lies_within(const char *path, const char *directory)
 {
     char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
     size_t size = outer ? strlen(outer) : 0;
-    int result = inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
+    int result =
+        inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
     free(inner);
     free(outer);
     return result;

@@ -21,7 +21,8 @@ struct attributes {
 
 struct attributes attributes_of_stat(const struct stat *st);
 
-/* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as somebody else. */
+/* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as
+ * somebody else. */
 struct attributes attributes_of_file(const lmc_file *file);
 
 /* To be called before other threads are started: it cannot be read without being set. */

@@ -12,14 +12,13 @@
 
 #include "names.h"
 
-/* After a failed read or write: whether to try again. A shell may hand over descriptors that do not block. */
+/* After a failed read or write: whether to try again. A shell may hand over descriptors that do not
+ * block. */
 static int io_retry(int fd, short event)
 {
     struct pollfd wait;
-    if (errno == EINTR)
-        return 1;
-    if (errno != EAGAIN && errno != EWOULDBLOCK)
-        return 0;
+    if (errno == EINTR) return 1;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return 0;
     wait.fd = fd;
     wait.events = event;
     wait.revents = 0;
@@ -30,11 +29,9 @@ int read_some(int fd, void *data, size_t size, size_t *got)
 {
     ssize_t n;
     *got = 0;
-    do
-        n = read(fd, data, size);
+    do n = read(fd, data, size);
     while (n < 0 && io_retry(fd, POLLIN));
-    if (n < 0)
-        return errno;
+    if (n < 0) return errno;
     *got = (size_t)n;
     return 0;
 }
@@ -53,16 +50,14 @@ int write_full(int fd, const void *data, size_t size)
     size_t done = 0;
     while (done < size) {
         ssize_t n = write(fd, (const char *)data + done, size - done);
-        if (n < 0 && !io_retry(fd, POLLOUT))
-            return errno;
-        if (n > 0)
-            done += (size_t)n;
+        if (n < 0 && !io_retry(fd, POLLOUT)) return errno;
+        if (n > 0) done += (size_t)n;
     }
     return 0;
 }
 
-/* What is all zero within a range that begins and ends at multiples of this becomes a hole: there is no point in holes of
- * less than a page, and each of them costs a call. */
+/* What is all zero within a range that begins and ends at multiples of this becomes a hole: there
+ * is no point in holes of less than a page, and each of them costs a call. */
 #define HOLE_SIZE ((size_t)64 << 10)
 
 #define MIN_HOLE_SIZE ((size_t)4 << 10)
@@ -73,24 +68,20 @@ static int is_zero(const unsigned char *data, size_t size)
 }
 
 /* Writes up to the next hole; *done: how far, the hole included. */
-static int write_to_hole(const struct outlet *out, const unsigned char *data, size_t size, size_t *done)
+static int write_to_hole(const struct outlet *out, const unsigned char *data, size_t size,
+                         size_t *done)
 {
     size_t at = 0, hole = 0;
     int error;
     while (at + hole < size) {
         size_t part = HOLE_SIZE - (size_t)((out->size + at + hole) % HOLE_SIZE);
-        if (part > size - at - hole)
-            part = size - at - hole;
-        if (part >= MIN_HOLE_SIZE && is_zero(data + at + hole, part))
-            hole += part;
-        else if (hole)
-            break;
-        else
-            at += part;
+        if (part > size - at - hole) part = size - at - hole;
+        if (part >= MIN_HOLE_SIZE && is_zero(data + at + hole, part)) hole += part;
+        else if (hole) break;
+        else at += part;
     }
     error = write_full(out->fd, data, at);
-    if (!error && hole && lseek(out->fd, (off_t)hole, SEEK_CUR) < 0)
-        error = errno;
+    if (!error && hole && lseek(out->fd, (off_t)hole, SEEK_CUR) < 0) error = errno;
     *done = at + hole;
     return error;
 }
@@ -99,10 +90,8 @@ int outlet_write(struct outlet *out, const void *data, size_t size)
 {
     while (size && !out->error) {
         size_t done = size;
-        if (out->sparse)
-            out->error = write_to_hole(out, (const unsigned char *)data, size, &done);
-        else
-            out->error = write_full(out->fd, data, size);
+        if (out->sparse) out->error = write_to_hole(out, (const unsigned char *)data, size, &done);
+        else out->error = write_full(out->fd, data, size);
         data = (const char *)data + done;
         size -= done;
         out->size += done;
@@ -112,8 +101,7 @@ int outlet_write(struct outlet *out, const void *data, size_t size)
 
 int outlet_finish(struct outlet *out)
 {
-    if (!out->error && out->sparse && ftruncate(out->fd, (off_t)out->size) != 0)
-        out->error = errno;
+    if (!out->error && out->sparse && ftruncate(out->fd, (off_t)out->size) != 0) out->error = errno;
     return out->error;
 }
 
@@ -124,8 +112,7 @@ int sync_directory_of(const char *path)
     free(directory);
     if (fd < 0)
         return error == EACCES ? 0 : error; /* searchable but not readable: nothing can be done */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
-        error = errno;
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) error = errno;
     close(fd);
     return error;
 }
@@ -135,10 +122,8 @@ int read_at(int fd, uint64_t offset, void *dst, size_t size)
     size_t done = 0;
     while (done < size) {
         ssize_t n = pread(fd, (char *)dst + done, size - done, (off_t)(offset + done));
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            return n == 0 ? -1 : errno;
+        if (n > 0) done += (size_t)n;
+        else if (n == 0 || errno != EINTR) return n == 0 ? -1 : errno;
     }
     return 0;
 }
@@ -158,10 +143,8 @@ int write_at(int fd, uint64_t offset, const void *data, size_t size)
     size_t done = 0;
     while (done < size) {
         ssize_t n = pwrite(fd, (const char *)data + done, size - done, (off_t)(offset + done));
-        if (n < 0 && errno != EINTR)
-            return errno;
-        if (n > 0)
-            done += (size_t)n;
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) done += (size_t)n;
     }
     return 0;
 }

@@ -1,8 +1,8 @@
 /* io.h - bytes in and out of descriptors
  * SPDX-License-Identifier: MIT
  *
- * All functions return 0 or errno, and report nothing. Interrupted calls are repeated; descriptors that do not block are
- * waited for.
+ * All functions return 0 or errno, and report nothing. Interrupted calls are repeated; descriptors
+ * that do not block are waited for.
  */
 #ifndef LMC_CLI_IO_H
 #define LMC_CLI_IO_H

@@ -9,17 +9,13 @@
 
 static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
 
-void on_out_of_memory(void (*hook)(void))
-{
-    clean_up = hook;
-}
+void on_out_of_memory(void (*hook)(void)) { clean_up = hook; }
 
 void *check_memory(void *p)
 {
     if (!p) {
         say(NULL, "out of memory");
-        if (clean_up)
-            clean_up();
+        if (clean_up) clean_up();
         exit(CODE_ERROR);
     }
     return p;
@@ -27,8 +23,7 @@ void *check_memory(void *p)
 
 void *resize(void *p, size_t n, size_t size)
 {
-    if (size && n > SIZE_MAX / size)
-        check_memory(NULL);
+    if (size && n > SIZE_MAX / size) check_memory(NULL);
     size *= n;
     return check_memory(realloc(p, size ? size : 1));
 }

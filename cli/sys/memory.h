@@ -1,8 +1,8 @@
 /* memory.h - memory that is always there
  * SPDX-License-Identifier: MIT
  *
- * What cannot be had ends the process: a command that has run out of memory has nothing better to do. All results
- * are to be freed with free().
+ * What cannot be had ends the process: a command that has run out of memory has nothing better to
+ * do. All results are to be freed with free().
  */
 #ifndef LMC_CLI_MEMORY_H
 #define LMC_CLI_MEMORY_H
@@ -11,7 +11,8 @@
 
 #include <stddef.h>
 
-/* hook: what is called, once, when memory has run out, before the process ends. It must not allocate. */
+/* hook: what is called, once, when memory has run out, before the process ends. It must not
+ * allocate. */
 void on_out_of_memory(void (*hook)(void));
 
 /* p; if that is NULL, says so and ends the process. */

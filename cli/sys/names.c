@@ -10,12 +10,10 @@ char *try_join_path(const char *directory, const char *name)
 {
     size_t size = strlen(directory), length = strlen(name);
     char *path = (char *)malloc(size + length + 2);
-    if (!path)
-        return NULL;
+    if (!path) return NULL;
     memcpy(path, directory, size);
     if (length) {
-        if (size && path[size - 1] != '/')
-            path[size++] = '/';
+        if (size && path[size - 1] != '/') path[size++] = '/';
         memcpy(path + size, name, length);
         size += length;
     }
@@ -31,29 +29,20 @@ char *join_path(const char *directory, const char *name)
 int has_suffix(const char *path)
 {
     size_t size = strlen(path);
-    return size > strlen(SUFFIX) && strcmp(path + size - strlen(SUFFIX), SUFFIX) == 0 && path[size - strlen(SUFFIX) - 1] != '/';
+    return size > strlen(SUFFIX) && strcmp(path + size - strlen(SUFFIX), SUFFIX) == 0 &&
+           path[size - strlen(SUFFIX) - 1] != '/';
 }
 
-int is_dash(const char *path)
-{
-    return strcmp(path, "-") == 0;
-}
+int is_dash(const char *path) { return strcmp(path, "-") == 0; }
 
-int is_dot(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
+int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
 
-int is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
+int is_digit(char c) { return c >= '0' && c <= '9'; }
 
 char *directory_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    if (!slash)
-        return copy_string(".", 1);
+    if (!slash) return copy_string(".", 1);
     return copy_string(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
@@ -69,8 +58,7 @@ int compare_names(const char *a, const char *b)
             n = strspn(x, DIGITS);
             m = strspn(y, DIGITS);
             order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
-            if (order)
-                return order;
+            if (order) return order;
             x += n;
             y += m;
         } else if (*x != *y) {
@@ -86,8 +74,7 @@ int compare_names(const char *a, const char *b)
 char *copy_without_slashes(const char *path)
 {
     size_t size = strlen(path);
-    while (size > 1 && path[size - 1] == '/')
-        size--;
+    while (size > 1 && path[size - 1] == '/') size--;
     return copy_string(path, size);
 }
 

@@ -1,8 +1,8 @@
 /* output.h - an output that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
- * A regular file is written under a temporary name beside its own, and gets its name when all of it is on the disk.
- * Devices, pipes and standard output are written as they are. Life of an output:
+ * A regular file is written under a temporary name beside its own, and gets its name when all of it
+ * is on the disk. Devices, pipes and standard output are written as they are. Life of an output:
  *
  *   open_output -> write_output ... -> commit_output    the file is there, whole
  *                                   -> discard_output   nothing is left
@@ -24,8 +24,9 @@
 struct attributes;
 
 struct output {
-    char *path;      /* NULL: standard output */
-    const char *temporary; /* registered; NULL: written in place, as standard output and devices are */
+    char *path; /* NULL: standard output */
+    const char
+        *temporary; /* registered; NULL: written in place, as standard output and devices are */
     int fd;
     int force;
     int open;
@@ -48,7 +49,8 @@ int write_output(void *user, const void *data, size_t size);
 /* Gives up; nothing stays behind. */
 void discard_output(struct output *out);
 
-/* Completes the output, on the disk, with attributes, under its name; or discards it and reports. */
+/* Completes the output, on the disk, with attributes, under its name; or discards it and reports.
+ */
 int commit_output(struct output *out, const struct attributes *attributes);
 
 #endif

@@ -15,8 +15,7 @@ static void pool_work(struct pool *pool, unsigned worker)
         pthread_mutex_unlock(&pool->lock);
         pool->task(pool->arg, index, worker);
         pthread_mutex_lock(&pool->lock);
-        if (--pool->n_running == 0)
-            pthread_cond_signal(&pool->finished);
+        if (--pool->n_running == 0) pthread_cond_signal(&pool->finished);
     }
 }
 
@@ -42,11 +41,9 @@ void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks)
     pool->arg = arg;
     pool->next = 0;
     pool->n_tasks = pool->n_running = n_tasks;
-    if (n_tasks > 1)
-        pthread_cond_broadcast(&pool->start);
+    if (n_tasks > 1) pthread_cond_broadcast(&pool->start);
     pool_work(pool, 0);
-    while (pool->n_running)
-        pthread_cond_wait(&pool->finished, &pool->lock);
+    while (pool->n_running) pthread_cond_wait(&pool->finished, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -69,8 +66,7 @@ void pool_close(struct pool *pool)
     pool->quit = 1;
     pthread_cond_broadcast(&pool->start);
     pthread_mutex_unlock(&pool->lock);
-    for (unsigned i = 0; i < pool->n_threads; i++)
-        pthread_join(pool->threads[i], NULL);
+    for (unsigned i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
     free(pool->threads);
     pthread_mutex_destroy(&pool->lock);
     pthread_cond_destroy(&pool->start);

@@ -22,7 +22,8 @@ struct pool {
     unsigned n_ready;   /* threads that have taken their number */
     lmc_task task;
     void *arg;
-    size_t n_tasks, next, n_running; /* tasks of this run; the next to be taken; taken or not, but not finished */
+    size_t n_tasks, next,
+        n_running; /* tasks of this run; the next to be taken; taken or not, but not finished */
     int quit;
 };
 

@@ -15,15 +15,12 @@ int move_without_overwriting(const char *from, const char *to)
     int fd;
     if (link(from, to) == 0) {
         int error = unlink(from) == 0 ? 0 : errno;
-        if (error)
-            unlink(to);
+        if (error) unlink(to);
         return error;
     }
-    if (errno == EEXIST)
-        return EEXIST;
+    if (errno == EEXIST) return EEXIST;
     fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno;
+    if (fd < 0) return errno;
     close(fd);
     if (rename(from, to) != 0) {
         int error = errno;
@@ -39,8 +36,7 @@ enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, R
 static int rename_by(const char *from, const char *to, enum rename_flag flag)
 {
 #if defined(__linux__) && defined(SYS_renameat2)
-    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, (unsigned)flag) == 0)
-        return 0;
+    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, (unsigned)flag) == 0) return 0;
     return errno == EINVAL ? ENOSYS : errno; /* as file systems say */
 #else
     (void)from;
@@ -53,10 +49,8 @@ static int rename_by(const char *from, const char *to, enum rename_flag flag)
 int move_tree(const char *from, const char *to)
 {
     int error = rename_by(from, to, MOVE_ONLY);
-    if (error != ENOSYS)
-        return error;
-    if (mkdir(to, 0700) != 0)
-        return errno;
+    if (error != ENOSYS) return error;
+    if (mkdir(to, 0700) != 0) return errno;
     if (rename(from, to) != 0) {
         error = errno;
         rmdir(to);
@@ -65,8 +59,8 @@ int move_tree(const char *from, const char *to)
     return 0;
 }
 
-/* Puts the tree where another one is. That one steps aside first, and comes back if anything fails. 0 or errno. Called
- * with the lock of the temporary name. */
+/* Puts the tree where another one is. That one steps aside first, and comes back if anything fails.
+ * 0 or errno. Called with the lock of the temporary name. */
 static int exchange_trees(const char *from, const char *to, char *aside)
 {
     int error = 0;
@@ -77,8 +71,7 @@ static int exchange_trees(const char *from, const char *to, char *aside)
         rmdir(aside);
     } else if (rename(from, to) != 0) {
         error = errno;
-        if (rename(aside, to) != 0)
-            say(to, "could not be put back; it is kept as %s", aside);
+        if (rename(aside, to) != 0) say(to, "could not be put back; it is kept as %s", aside);
     }
     return error;
 }

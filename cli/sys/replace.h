@@ -8,12 +8,12 @@
 
 #include "platform.h"
 
-/* Moves from to where nothing may be yet; 0 or errno. A link cannot overwrite; where there are no links, an empty file
- * claims the name first. */
+/* Moves from to where nothing may be yet; 0 or errno. A link cannot overwrite; where there are no
+ * links, an empty file claims the name first. */
 int move_without_overwriting(const char *from, const char *to);
 
-/* Puts the tree where nothing is, at once where the system can; 0 or errno. Elsewhere an empty directory claims the name, which
- * rename then replaces. */
+/* Puts the tree where nothing is, at once where the system can; 0 or errno. Elsewhere an empty
+ * directory claims the name, which rename then replaces. */
 int move_tree(const char *from, const char *to);
 
 /* Puts one name in the place of the other, both at once where the system can; 0 or errno. */

@@ -16,8 +16,7 @@ static int line_is_shown; /* the progress line stands on the terminal now */
 /* Called with the lock held. */
 static void erase_line(void)
 {
-    if (line_is_shown)
-        fputs("\r\033[K", stderr);
+    if (line_is_shown) fputs("\r\033[K", stderr);
     line_is_shown = 0;
 }
 
@@ -31,8 +30,7 @@ void clear_line(void)
 void make_printable(char *text)
 {
     for (; *text; text++)
-        if ((unsigned char)*text < 32 || *text == 127)
-            *text = '?';
+        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
 void draw_line(const char *text)
@@ -47,7 +45,8 @@ void draw_line(const char *text)
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 0)))
 #endif
-static void say_list(const char *name, const char *format, va_list list)
+static void
+say_list(const char *name, const char *format, va_list list)
 {
     char text[1024], spare[1200], *line;
     size_t size = strlen(name) + sizeof text + 16;
@@ -61,10 +60,10 @@ static void say_list(const char *name, const char *format, va_list list)
     erase_line();
     snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
     make_printable(line);
-    fprintf(stderr, "%s\n", line); /* one write, so that the lines of several processes do not mix */
+    fprintf(stderr, "%s\n",
+            line); /* one write, so that the lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
-    if (line != spare)
-        free(line);
+    if (line != spare) free(line);
 }
 
 void say(const char *name, const char *format, ...)
@@ -87,26 +86,21 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
 int fail_errno(const char *name, int error, const char *what)
 {
     const char *hint = "";
-    if (error == ENOSPC || error == EDQUOT)
-        hint = "; free some space and try again";
+    if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";
-    else if (error == EPIPE)
-        hint = "; the reader has closed the pipe";
+    else if (error == EPIPE) hint = "; the reader has closed the pipe";
     return fail(CODE_ERROR, name, "%s: %s%s", what, strerror(error), hint);
 }
 
 int fail_status(const char *name, enum lmc_status status)
 {
     enum exit_code code = CODE_ERROR;
-    if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM)
+    if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
+        status == LMC_ERR_CHECKSUM)
         code = CODE_CORRUPT;
-    if (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_BASE_WRONG)
-        code = CODE_BASE;
+    if (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
     return fail(code, name, "%s", lmc_status_text(status));
 }
 
-int worse(int a, int b)
-{
-    return a > b ? a : b;
-}
+int worse(int a, int b) { return a > b ? a : b; }

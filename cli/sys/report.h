@@ -1,8 +1,9 @@
 /* report.h - messages on standard error, and the exit codes that go with them
  * SPDX-License-Identifier: MIT
  *
- * Whoever finds an error reports it with one of the fail functions and returns the exit code that these return.
- * Callers pass the code on and say nothing more: an error is reported once. Any thread may report.
+ * Whoever finds an error reports it with one of the fail functions and returns the exit code that
+ * these return. Callers pass the code on and say nothing more: an error is reported once. Any
+ * thread may report.
  */
 #ifndef LMC_CLI_REPORT_H
 #define LMC_CLI_REPORT_H
@@ -19,7 +20,8 @@ void clear_line(void);
 /* Names come from files: no control character of theirs reaches the terminal. */
 void make_printable(char *text);
 
-/* Draws the progress line, over the one before. text: without control characters, no longer than the terminal is wide. */
+/* Draws the progress line, over the one before. text: without control characters, no longer than
+ * the terminal is wide. */
 void draw_line(const char *text);
 
 /* "lmc: NAME: message"; NULL or "": no name. */

@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then, unless an error stands there. */
+/* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then,
+ * unless an error stands there. */
 struct dirent *next_entry(DIR *directory, int *error);
 
 int remove_tree(const char *path);
@@ -41,7 +42,8 @@ int sync_directories(const char *path);
 /* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */
 int make_parents(char *path, size_t root_size);
 
-/* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or errno. */
+/* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or
+ * errno. */
 int remove_listed(const struct listing *l, const char *root);
 
 #endif

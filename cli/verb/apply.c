@@ -48,19 +48,17 @@ static int spool_input(const struct apply *a)
     const char *name;
     size_t got = BUFFER_SIZE;
     int fd, error = 0, code;
-    if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode))
-        return CODE_OK;
+    if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode)) return CODE_OK;
     if (isatty(STDIN_FILENO))
-        return fail(CODE_ERROR, NULL, "standard input is a terminal; name a delta, or see 'lmc help apply'");
+        return fail(CODE_ERROR, NULL,
+                    "standard input is a terminal; name a delta, or see 'lmc help apply'");
     code = create_temporary(a->path, &fd, &name);
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     remove_temporary();
     buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     while (got == BUFFER_SIZE && code == CODE_OK) {
         error = read_full(STDIN_FILENO, buffer, BUFFER_SIZE, &got);
-        if (error)
-            code = fail_errno("(standard input)", error, "cannot read it");
+        if (error) code = fail_errno("(standard input)", error, "cannot read it");
         else if ((error = write_full(fd, buffer, got)) != 0)
             code = fail_errno(a->name, error, "cannot keep standard input in a file beside it");
     }
@@ -76,19 +74,26 @@ static int look_at_delta(struct apply *a, struct delta *d)
 {
     struct archive archive;
     int code;
-    if (is_dash(d->path) && (code = spool_input(a)) != CODE_OK)
-        return code;
+    if (is_dash(d->path) && (code = spool_input(a)) != CODE_OK) return code;
     code = open_archive_file(&archive, d->path, a->o);
     d->name = archive.name;
-    if (code == CODE_OK && (same_file(&archive.st, &a->st) || (a->is_tree && !is_dash(d->path) && lies_within(d->path, a->path))))
-        code = fail(CODE_ERROR, d->name, "is or belongs to the target, which it would change; move it elsewhere");
-    if (code == CODE_OK)
-        code = read_archive_index(&archive, NULL);
+    if (code == CODE_OK && (same_file(&archive.st, &a->st) ||
+                            (a->is_tree && !is_dash(d->path) && lies_within(d->path, a->path))))
+        code = fail(CODE_ERROR, d->name,
+                    "is or belongs to the target, which it would change; move it elsewhere");
+    if (code == CODE_OK) code = read_archive_index(&archive, NULL);
     if (code == CODE_OK && archive.chain_depth == 0)
-        code = fail(CODE_ERROR, d->name, "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f -o '%.300s'", a->name);
+        code = fail(CODE_ERROR, d->name,
+                    "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f "
+                    "-o '%.300s'",
+                    a->name);
     if (code == CODE_OK && is_tree_of_files(archive.reader) != a->is_tree)
-        code = fail(CODE_ERROR, d->name, "restores %s; to make that of the target, use lmc -d --base '%.300s' -o with another name",
-                    a->is_tree ? "a file, and the target is a directory" : "a directory, and the target is a file", a->name);
+        code = fail(CODE_ERROR, d->name,
+                    "restores %s; to make that of the target, use lmc -d --base '%.300s' -o with "
+                    "another name",
+                    a->is_tree ? "a file, and the target is a directory"
+                               : "a directory, and the target is a file",
+                    a->name);
     if (code == CODE_OK) {
         memcpy(d->wanted, archive.wanted, LMC_IDENTITY_SIZE);
         lmc_get_identity(archive.reader, d->identity);
@@ -106,20 +111,22 @@ static int check_order(const struct apply *a)
         if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) != 0) {
             format_hex(wanted, a->deltas[i].wanted, SHORT_IDENTITY);
             format_hex(made, a->deltas[i - 1].identity, SHORT_IDENTITY);
-            return fail(CODE_BASE, a->deltas[i].name, "needs the base %s, but %s, named before it, restores %s; name deltas in the order "
-                                                      "in which they are applied; nothing was changed", wanted, a->deltas[i - 1].name, made);
+            return fail(
+                CODE_BASE, a->deltas[i].name,
+                "needs the base %s, but %s, named before it, restores %s; name deltas in the order "
+                "in which they are applied; nothing was changed",
+                wanted, a->deltas[i - 1].name, made);
         }
     return CODE_OK;
 }
 
-static int open_delta(struct apply *a, const struct delta *d, struct archive *archive, const lmc_base *base)
+static int open_delta(struct apply *a, const struct delta *d, struct archive *archive,
+                      const lmc_base *base)
 {
     uint8_t identity[LMC_IDENTITY_SIZE];
     int code = open_archive_file(archive, d->path, &a->base_options);
-    if (code == CODE_OK)
-        code = read_archive_index(archive, base);
-    if (code != CODE_OK)
-        return code;
+    if (code == CODE_OK) code = read_archive_index(archive, base);
+    if (code != CODE_OK) return code;
     lmc_get_identity(archive->reader, identity);
     return memcmp(identity, d->identity, sizeof identity) == 0 ? CODE_OK : fail_changed(d->name);
 }
@@ -141,19 +148,29 @@ static int fail_target(const struct apply *a, const struct delta *d)
     format_hex(wanted, d->wanted, SHORT_IDENTITY);
     format_hex(there, a->bases.list->identity, SHORT_IDENTITY);
     if (a->found == JOURNAL_DAMAGED)
-        snprintf(more, sizeof more, "; it was left half applied, and its side file %.300s is damaged: replace the target by a good copy", journal);
+        snprintf(more, sizeof more,
+                 "; it was left half applied, and its side file %.300s is damaged: replace the "
+                 "target by a good copy",
+                 journal);
     else if (a->found == JOURNAL_OTHER)
-        snprintf(more, sizeof more, "; it was left half applied: first finish %.200s (see %.300s)", a->found_name, journal);
+        snprintf(more, sizeof more, "; it was left half applied: first finish %.200s (see %.300s)",
+                 a->found_name, journal);
     else if (a->found == JOURNAL_OURS)
-        snprintf(more, sizeof more, "; it was left half applied and changed since, see %.300s: replace the target by a good copy", journal);
+        snprintf(more, sizeof more,
+                 "; it was left half applied and changed since, see %.300s: replace the target by "
+                 "a good copy",
+                 journal);
     else if (memcmp(a->bases.list->identity, d->identity, LMC_IDENTITY_SIZE) == 0)
-        snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files", d->name);
+        snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
+                 d->name);
     free(journal);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s", there, d->name, wanted,
-                d->made_with ? ", then called '" : "", d->made_with ? d->made_with : "", d->made_with ? "'" : "", more);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
+                there, d->name, wanted, d->made_with ? ", then called '" : "",
+                d->made_with ? d->made_with : "", d->made_with ? "'" : "", more);
 }
 
-/* *next: the first delta that is still to be applied to the target, whose identity is known; n_deltas: none. */
+/* *next: the first delta that is still to be applied to the target, whose identity is known;
+ * n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -164,10 +181,10 @@ static int find_next(struct apply *a, size_t *next)
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
             is_done = code == CODE_OK && holds_result(b, archive.reader);
             close_archive(&archive);
-            if (code != CODE_OK)
-                return code;
+            if (code != CODE_OK) return code;
         }
-        if (is_done || (i < a->n_deltas && memcmp(b->identity, a->deltas[i].wanted, LMC_IDENTITY_SIZE) == 0)) {
+        if (is_done ||
+            (i < a->n_deltas && memcmp(b->identity, a->deltas[i].wanted, LMC_IDENTITY_SIZE) == 0)) {
             *next = i;
             return CODE_OK;
         }
@@ -175,20 +192,23 @@ static int find_next(struct apply *a, size_t *next)
     return fail_target(a, &a->deltas[0]);
 }
 
-/* The target is whole, so a side file is one of the past: the target was replaced, or killed between its last steps. */
+/* The target is whole, so a side file is one of the past: the target was replaced, or killed
+ * between its last steps. */
 static int forget_journal(struct apply *a)
 {
     struct journal j;
     enum journal_state state;
     char *name;
     int code;
-    if (a->found == JOURNAL_NONE)
-        return CODE_OK;
+    if (a->found == JOURNAL_NONE) return CODE_OK;
     init_journal(&j, name_journal(a->path));
     code = find_journal(&j, &state, a->header, &name);
     if (code == CODE_OK) {
         if (a->o->verbosity > 0)
-            say(a->name, "is whole: the side file of an earlier apply, %s, is of no use any more and removed", j.path);
+            say(a->name,
+                "is whole: the side file of an earlier apply, %s, is of no use any more and "
+                "removed",
+                j.path);
         code = remove_journal(&j);
     }
     a->found = JOURNAL_NONE;
@@ -216,7 +236,8 @@ static void keep_last(struct apply *a, const struct archive *delta)
     memset(&a->bases, 0, sizeof a->bases);
 }
 
-/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be. *is_wrong: it is not, and nothing was said. */
+/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be.
+ * *is_wrong: it is not, and nothing was said. */
 static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, int *is_wrong)
 {
     struct archive archive;
@@ -232,8 +253,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
         free_journal(&j);
     } else if (code == CODE_OK && base) {
         code = apply_beside(a, d, base);
-        if (code == CODE_OK)
-            code = lock_target(a);
+        if (code == CODE_OK) code = lock_target(a);
     } else if (code == CODE_OK) {
         *is_wrong = 1;
         code = CODE_BASE;
@@ -246,13 +266,15 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (a->o->verbosity >= 2)
-        say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name, can ? "" : " beside it, for its layout changes", (unsigned long long)size,
+        say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
+            can ? "" : " beside it, for its layout changes", (unsigned long long)size,
             (double)size / 1e6 / (now() - start + 1e-9));
     keep_last(a, &archive);
     return code;
 }
 
-/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been replaced since. */
+/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been
+ * replaced since. */
 static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
 {
     struct archive archive;
@@ -262,14 +284,10 @@ static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
     int code = open_delta(a, d, &archive, NULL);
     *is_wrong = 0;
     init_journal(&j, name_journal(a->path));
-    if (code == CODE_OK)
-        code = find_journal(&j, &state, a->header, &name);
-    if (code == CODE_OK)
-        code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
-    if (code == CODE_OK)
-        keep_last(a, &archive);
-    else
-        close_archive(&archive);
+    if (code == CODE_OK) code = find_journal(&j, &state, a->header, &name);
+    if (code == CODE_OK) code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
+    if (code == CODE_OK) keep_last(a, &archive);
+    else close_archive(&archive);
     free(name);
     free_journal(&j);
     return code;
@@ -285,10 +303,10 @@ static int find_interrupted(struct apply *a, size_t *number)
     for (size_t i = 0; i < a->n_deltas && code == CODE_OK && a->found == JOURNAL_OTHER; i++) {
         struct archive archive;
         code = open_delta(a, &a->deltas[i], &archive, NULL);
-        if (code == CODE_OK)
-            code = describe_delta(&j, &archive, total_of_files(archive.reader));
+        if (code == CODE_OK) code = describe_delta(&j, &archive, total_of_files(archive.reader));
         /* all but start, capacity and the name */
-        if (code == CODE_OK && memcmp(j.header + 16, a->header + 16, 8) == 0 && memcmp(j.header + 40, a->header + 40, JOURNAL_NAME_AT - 40) == 0) {
+        if (code == CODE_OK && memcmp(j.header + 16, a->header + 16, 8) == 0 &&
+            memcmp(j.header + 40, a->header + 40, JOURNAL_NAME_AT - 40) == 0) {
             a->found = JOURNAL_OURS;
             *number = i;
         }
@@ -301,10 +319,8 @@ static int find_interrupted(struct apply *a, size_t *number)
 static void say_done(const struct apply *a, size_t n)
 {
     for (size_t i = 0; i < n && a->o->verbosity > 0; i++)
-        if (i + 1 == n)
-            say(a->name, "holds what %s restores already", a->deltas[i].name);
-        else
-            say(a->name, "is past %s already", a->deltas[i].name);
+        if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
+        else say(a->name, "is past %s already", a->deltas[i].name);
 }
 
 static int apply_all(struct apply *a)
@@ -315,18 +331,14 @@ static int apply_all(struct apply *a)
         code = resume_delta(a, &a->deltas[next], &is_wrong);
     else if (code == CODE_OK && a->found == JOURNAL_NONE && a->o->trust_base)
         code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
-    else if (code != CODE_OK)
-        return code;
+    else if (code != CODE_OK) return code;
     if (a->has_last) {
         next++;
     } else if (is_wrong) { /* or nothing was tried */
         code = identify_target(a);
-        if (code == CODE_OK)
-            code = find_next(a, &next);
-        if (code == CODE_OK)
-            code = forget_journal(a);
-        if (code == CODE_OK)
-            say_done(a, next);
+        if (code == CODE_OK) code = find_next(a, &next);
+        if (code == CODE_OK) code = forget_journal(a);
+        if (code == CODE_OK) say_done(a, next);
         if (code == CODE_OK && next < a->n_deltas)
             code = prepare_base(a->bases.list, &a->base_options);
     }
@@ -334,7 +346,9 @@ static int apply_all(struct apply *a)
         const struct delta *d = &a->deltas[next];
         code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, &is_wrong);
         if (is_wrong)
-            code = fail(CODE_BASE, a->name, "was changed while %s was being applied; nothing of this delta was written", d->name);
+            code = fail(CODE_BASE, a->name,
+                        "was changed while %s was being applied; nothing of this delta was written",
+                        d->name);
     }
     return code;
 }
@@ -357,18 +371,14 @@ int apply_deltas(char **names, size_t n, const struct options *o)
         a.deltas[i].path = names[i];
         code = look_at_delta(&a, &a.deltas[i]);
     }
-    if (code == CODE_OK)
-        code = check_order(&a);
-    if (code == CODE_OK)
-        code = apply_all(&a);
+    if (code == CODE_OK) code = check_order(&a);
+    if (code == CODE_OK) code = apply_all(&a);
     if (a.has_last) {
         close_place(&a.last_place);
         close_archive(&a.last);
     }
-    if (a.lock >= 0)
-        close(a.lock);
-    for (size_t i = 0; i < a.n_deltas; i++)
-        free(a.deltas[i].made_with);
+    if (a.lock >= 0) close(a.lock);
+    for (size_t i = 0; i < a.n_deltas; i++) free(a.deltas[i].made_with);
     free_bases(&a.bases);
     free(a.deltas);
     free(a.found_name);

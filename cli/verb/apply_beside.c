@@ -22,7 +22,8 @@
 #include "../sys/tree.h"
 #include "apply_target.h"
 
-/* The restored tree takes the place of the target, which goes: all that was listed belonged to the base. */
+/* The restored tree takes the place of the target, which goes: all that was listed belonged to the
+ * base. */
 static int commit_layout(struct restore *r, const struct apply *a, const struct listing *l)
 {
     struct attributes attributes = attributes_of_stat(&a->st);
@@ -31,16 +32,12 @@ static int commit_layout(struct restore *r, const struct apply *a, const struct 
     if (!error && !r->is_empty) { /* the root is the user's */
         fd = open(r->root, O_RDONLY | O_CLOEXEC);
         error = fd < 0 ? errno : set_attributes(fd, &attributes);
-        if (fd >= 0)
-            close(fd);
+        if (fd >= 0) close(fd);
     }
     lock_temporary();
-    if (!error)
-        error = exchange_names(r->root, r->target, aside, &is_aside);
-    if (!error && is_aside)
-        register_temporary(aside);
-    else
-        free(aside);
+    if (!error) error = exchange_names(r->root, r->target, aside, &is_aside);
+    if (!error && is_aside) register_temporary(aside);
+    else free(aside);
     unlock_temporary();
     if (error) {
         code = fail_errno(r->target, error, "cannot put what was restored there");
@@ -73,17 +70,12 @@ int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
         progress_start(s.name, s.size);
-        if (code == CODE_OK)
-            code = run_restore(&r, &s, base);
+        if (code == CODE_OK) code = run_restore(&r, &s, base);
         progress_clear();
-        if (code == CODE_OK)
-            code = check_bases(&o);
-        if (code != CODE_OK && r.started && r.is_tree)
-            remove_temporary();
-        else if (code != CODE_OK && r.started)
-            discard_output(&r.out);
-        else if (code == CODE_OK && r.is_tree)
-            code = commit_layout(&r, a, &l);
+        if (code == CODE_OK) code = check_bases(&o);
+        if (code != CODE_OK && r.started && r.is_tree) remove_temporary();
+        else if (code != CODE_OK && r.started) discard_output(&r.out);
+        else if (code == CODE_OK && r.is_tree) code = commit_layout(&r, a, &l);
         else if (code == CODE_OK) {
             complete_attributes(&r.attributes, &a->st);
             code = commit_output(&r.out, &r.attributes);

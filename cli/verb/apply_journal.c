@@ -23,7 +23,8 @@
 #define SLOT_HEADER_SIZE 32u
 #define DELTA_END_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster and takes more memory. */
+/* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster
+ * and takes more memory. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -64,8 +65,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
     struct output out;
     int code = open_output(&out, j->path, NULL, 1), error, fd;
     struct attributes a;
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     j->capacity = (capacity + 4095) / 4096 * 4096;
     store_number(j->header + 24, j->n_recorded, 8);
     store_number(j->header + 32, j->capacity, 8);
@@ -81,12 +81,11 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
-    if (code != CODE_OK && j->fd < 0) /* it may have got its name, and must not tell of what has not begun */
+    if (code != CODE_OK &&
+        j->fd < 0) /* it may have got its name, and must not tell of what has not begun */
         unlink(j->path);
-    if (code != CODE_OK || j->fd >= 0)
-        close(code != CODE_OK ? fd : j->fd);
-    if (code == CODE_OK)
-        j->fd = fd;
+    if (code != CODE_OK || j->fd >= 0) close(code != CODE_OK ? fd : j->fd);
+    if (code == CODE_OK) j->fd = fd;
     j->number = 0;
     return code;
 }
@@ -107,20 +106,18 @@ static int write_slot(struct journal *j)
     store_number(head + 24, lmc_crc32c(0, j->pending.data, j->pending.size), 4);
     store_number(head + 28, lmc_crc32c(0, head, 28), 4);
     error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
-    if (!error)
-        error = write_at(j->fd, at, head, sizeof head);
-    if (!error)
-        error = sync_data(j->fd);
-    if (error)
-        return fail_journal(j, error, "cannot write it");
+    if (!error) error = write_at(j->fd, at, head, sizeof head);
+    if (!error) error = sync_data(j->fd);
+    if (error) return fail_journal(j, error, "cannot write it");
     j->number++;
     j->n_recorded = j->n_handed;
     j->is_recorded = 1;
     return CODE_OK;
 }
 
-/* What was found may never have come to the disk, if its writer was killed before, or could not sync it. So the slot is written once
- * more in its place: the same bytes, so that a torn write does no harm. */
+/* What was found may never have come to the disk, if its writer was killed before, or could not
+ * sync it. So the slot is written once more in its place: the same bytes, so that a torn write does
+ * no harm. */
 static int settle_journal(struct journal *j)
 {
     int code = CODE_OK, error = 0;
@@ -131,8 +128,7 @@ static int settle_journal(struct journal *j)
     } else {
         error = sync_data(j->fd);
     }
-    if (code == CODE_OK && !error)
-        error = sync_directory_of(j->path);
+    if (code == CODE_OK && !error) error = sync_directory_of(j->path);
     return error ? fail_journal(j, error, "cannot bring it to the disk") : code;
 }
 
@@ -140,8 +136,7 @@ static int settle_journal(struct journal *j)
 static void begin_to_sync(const struct place *p)
 {
 #if defined(SYNC_FILE_RANGE_WRITE)
-    if (p->is_written)
-        (void)!sync_file_range(p->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    if (p->is_written) (void)!sync_file_range(p->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 #else
     (void)p;
 #endif
@@ -152,14 +147,14 @@ int flush_journal(struct journal *j)
     struct patch p;
     int code = CODE_OK;
     j->span = 0;
-    if (j->pending.size && j->is_found)
-        code = settle_journal(j);
+    if (j->pending.size && j->is_found) code = settle_journal(j);
     if (code == CODE_OK && j->pending.size && !j->is_recorded) {
         code = sync_place(j->target);
         if (code == CODE_OK && (j->fd < 0 || j->capacity < SLOT_HEADER_SIZE + j->pending.size))
-            code = create_journal(j, SLOT_HEADER_SIZE + 2 * (j->pending.size > SLOT_SIZE ? j->pending.size : SLOT_SIZE));
-        if (code == CODE_OK)
-            code = write_slot(j);
+            code = create_journal(
+                j,
+                SLOT_HEADER_SIZE + 2 * (j->pending.size > SLOT_SIZE ? j->pending.size : SLOT_SIZE));
+        if (code == CODE_OK) code = write_slot(j);
     }
     for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);) {
         code = read_place(j->target, p.file_number, p.offset, j->patched, p.size);
@@ -174,7 +169,8 @@ int flush_journal(struct journal *j)
     return code;
 }
 
-int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset, const unsigned char *data, size_t size)
+int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
+                    const unsigned char *data, size_t size)
 {
     int code = j->is_recorded ? flush_journal(j) : CODE_OK;
     j->n_handed += size;
@@ -183,8 +179,7 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset, cons
         size_t part = PATCH_SIZE - (size_t)(offset % PATCH_SIZE);
         part = part < size ? part : size;
         code = read_place(j->target, file_number, offset, j->old, part);
-        if (code == CODE_OK)
-            add_patch(&j->pending, file_number, offset, j->old, data, part);
+        if (code == CODE_OK) add_patch(&j->pending, file_number, offset, j->old, data, part);
         offset += part;
         data += part;
         size -= part;
@@ -194,7 +189,8 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset, cons
     return code;
 }
 
-int read_through_journal(const struct journal *j, struct place *reading, size_t number, uint64_t offset, unsigned char *dst, size_t size)
+int read_through_journal(const struct journal *j, struct place *reading, size_t number,
+                         uint64_t offset, unsigned char *dst, size_t size)
 {
     struct patch p;
     int code = read_place(reading, number, offset, dst, size);
@@ -215,8 +211,7 @@ void init_journal(struct journal *j, char *path)
 
 void free_journal(struct journal *j)
 {
-    if (j->fd >= 0)
-        close(j->fd);
+    if (j->fd >= 0) close(j->fd);
     free(j->pending.data);
     free(j->old);
     free(j->patched);
@@ -226,8 +221,7 @@ void free_journal(struct journal *j)
 int remove_journal(struct journal *j)
 {
     int error;
-    if (j->fd < 0)
-        return CODE_OK;
+    if (j->fd < 0) return CODE_OK;
     error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
     close(j->fd);
     j->fd = -1;
@@ -236,62 +230,72 @@ int remove_journal(struct journal *j)
 
 /* -- a side file that is there already -- */
 
-/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be freed. */
-static int read_journal_header(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be freed.
+ */
+static int read_journal_header(struct journal *j, enum journal_state *state,
+                               unsigned char header[JOURNAL_HEADER_SIZE], char **name)
 {
     int error = read_at(j->fd, 0, header, JOURNAL_HEADER_SIZE);
-    if (error > 0)
-        return fail_journal(j, error, "cannot read it");
+    if (error > 0) return fail_journal(j, error, "cannot read it");
     *state = JOURNAL_DAMAGED;
-    if (error || memcmp(header, journal_magic, sizeof journal_magic) != 0 || lmc_crc32c(0, header, 508) != load_number(header + 508, 4))
+    if (error || memcmp(header, journal_magic, sizeof journal_magic) != 0 ||
+        lmc_crc32c(0, header, 508) != load_number(header + 508, 4))
         return CODE_OK;
     if (load_number(header + 8, 4) != 1)
-        return fail(CODE_ERROR, j->path, "was written by a newer version of lmc apply: finish with that");
-    if (load_number(header + 12, 4) > JOURNAL_NAME_ROOM || load_number(header + 24, 8) > load_number(header + 16, 8) ||
-        load_number(header + 32, 8) < SLOT_HEADER_SIZE || load_number(header + 32, 8) > (uint64_t)1 << 48)
+        return fail(CODE_ERROR, j->path,
+                    "was written by a newer version of lmc apply: finish with that");
+    if (load_number(header + 12, 4) > JOURNAL_NAME_ROOM ||
+        load_number(header + 24, 8) > load_number(header + 16, 8) ||
+        load_number(header + 32, 8) < SLOT_HEADER_SIZE ||
+        load_number(header + 32, 8) > (uint64_t)1 << 48)
         return CODE_OK;
-    *name = copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
+    *name =
+        copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
     *state = JOURNAL_OTHER;
     return CODE_OK;
 }
 
-int find_journal(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+int find_journal(struct journal *j, enum journal_state *state,
+                 unsigned char header[JOURNAL_HEADER_SIZE], char **name)
 {
     struct stat st;
     *state = JOURNAL_NONE;
     *name = NULL;
     j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (j->fd < 0)
-        return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
+    if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return fail(CODE_ERROR, j->path, "is in the way: it should be the side file of lmc apply, and is no file; remove it");
+        return fail(
+            CODE_ERROR, j->path,
+            "is in the way: it should be the side file of lmc apply, and is no file; remove it");
     return read_journal_header(j, state, header, name);
 }
 
 /* Reads slot k; *number: 0 if it is not right. 0 or errno. */
-static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, uint64_t total, size_t n_files, struct patches *patches,
-                     uint64_t *number, uint64_t *n_done)
+static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, uint64_t total,
+                     size_t n_files, struct patches *patches, uint64_t *number, uint64_t *n_done)
 {
     unsigned char head[SLOT_HEADER_SIZE];
     uint64_t at = slot_at(j, k), size;
     int error = read_at(j->fd, at, head, sizeof head);
     *number = 0;
-    if (error)
-        return error > 0 ? error : 0;
+    if (error) return error > 0 ? error : 0;
     size = load_number(head + 16, 8);
     *n_done = load_number(head + 8, 8);
-    if (lmc_crc32c(0, head, 28) != load_number(head + 28, 4) || (load_number(head, 8) & 1) != k || *n_done > total ||
-        size > j->capacity - SLOT_HEADER_SIZE || size > file_size || size > SIZE_MAX)
+    if (lmc_crc32c(0, head, 28) != load_number(head + 28, 4) || (load_number(head, 8) & 1) != k ||
+        *n_done > total || size > j->capacity - SLOT_HEADER_SIZE || size > file_size ||
+        size > SIZE_MAX)
         return 0;
     patches->data = (unsigned char *)resize(patches->data, (size_t)size, 1);
     patches->size = patches->room = (size_t)size;
     error = read_at(j->fd, at + SLOT_HEADER_SIZE, patches->data, patches->size);
-    if (!error && lmc_crc32c(0, patches->data, patches->size) == load_number(head + 24, 4) && are_patches(patches, j->target, n_files))
+    if (!error && lmc_crc32c(0, patches->data, patches->size) == load_number(head + 24, 4) &&
+        are_patches(patches, j->target, n_files))
         *number = load_number(head, 8);
     return error > 0 ? error : 0;
 }
 
-int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE], size_t n_files)
+int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE],
+                    size_t n_files)
 {
     struct stat st;
     uint64_t total = load_number(header + 16, 8);
@@ -299,8 +303,7 @@ int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER
     j->is_found = 1;
     j->capacity = load_number(header + 32, 8);
     j->n_recorded = j->n_handed = load_number(header + 24, 8);
-    if (fstat(j->fd, &st) != 0)
-        return fail_journal(j, errno, "cannot look at it");
+    if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot look at it");
     for (unsigned k = 0; k < 2; k++) {
         struct patches found;
         uint64_t number, n_done;
@@ -316,8 +319,7 @@ int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER
             j->is_recorded = 1;
         }
         free(found.data);
-        if (error)
-            return fail_journal(j, error, "cannot read it");
+        if (error) return fail_journal(j, error, "cannot read it");
     }
     return CODE_OK;
 }

@@ -65,7 +65,7 @@ struct place;
 
 struct journal {
     char *path;
-    int fd;                 /* -1: there is none yet */
+    int fd; /* -1: there is none yet */
     unsigned char header[JOURNAL_HEADER_SIZE];
     uint64_t capacity, number; /* number: of the last slot */
     struct place *target;
@@ -88,10 +88,13 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total);
 int flush_journal(struct journal *j);
 
 /* The next bytes of the snapshot: of a file, from offset. */
-int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset, const unsigned char *data, size_t size);
+int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
+                    const unsigned char *data, size_t size);
 
-/* What the target holds, or would if nothing were pending. reading: the same files as j->target's */
-int read_through_journal(const struct journal *j, struct place *reading, size_t number, uint64_t offset, unsigned char *dst, size_t size);
+/* What the target holds, or would if nothing were pending. reading: the same files as j->target's
+ */
+int read_through_journal(const struct journal *j, struct place *reading, size_t number,
+                         uint64_t offset, unsigned char *dst, size_t size);
 
 void init_journal(struct journal *j, char *path);
 
@@ -101,9 +104,12 @@ void free_journal(struct journal *j);
 int remove_journal(struct journal *j);
 
 /* Opens the side file, if there is one, and reads its header into `header`. */
-int find_journal(struct journal *j, enum journal_state *state, unsigned char header[JOURNAL_HEADER_SIZE], char **name);
+int find_journal(struct journal *j, enum journal_state *state,
+                 unsigned char header[JOURNAL_HEADER_SIZE], char **name);
 
-/* Takes up what the side file, whose header is that of j->header, has of the last slot. Nothing is written yet. */
-int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE], size_t n_files);
+/* Takes up what the side file, whose header is that of j->header, has of the last slot. Nothing is
+ * written yet. */
+int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE],
+                    size_t n_files);
 
 #endif

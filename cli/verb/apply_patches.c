@@ -11,28 +11,22 @@
 
 void store_number(unsigned char *p, uint64_t value, unsigned size)
 {
-    for (unsigned i = 0; i < size; i++)
-        p[i] = (unsigned char)(value >> (8 * i));
+    for (unsigned i = 0; i < size; i++) p[i] = (unsigned char)(value >> (8 * i));
 }
 
 uint64_t load_number(const unsigned char *p, unsigned size)
 {
     uint64_t value = 0;
-    for (unsigned i = 0; i < size; i++)
-        value |= (uint64_t)p[i] << (8 * i);
+    for (unsigned i = 0; i < size; i++) value |= (uint64_t)p[i] << (8 * i);
     return value;
 }
 
-static size_t count_masks(size_t size)
-{
-    return (size + 511) / 512;
-}
+static size_t count_masks(size_t size) { return (size + 511) / 512; }
 
 int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
     const unsigned char *head;
-    if (*at == list->size)
-        return 0;
+    if (*at == list->size) return 0;
     head = list->data + *at;
     p->file_number = (size_t)load_number(head, 4);
     p->n_words = (size_t)load_number(head + 4, 4);
@@ -44,9 +38,10 @@ int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* The mask of the 64 words that differ; these go to *words, which moves behind them, and of which one more may be written.
- * No branches: where changes are cannot be foreseen. */
-static uint64_t compare_words(const unsigned char *from, const unsigned char *to, unsigned char **words)
+/* The mask of the 64 words that differ; these go to *words, which moves behind them, and of which
+ * one more may be written. No branches: where changes are cannot be foreseen. */
+static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
+                              unsigned char **words)
 {
     unsigned char *word = *words;
     uint64_t mask = 0;
@@ -62,7 +57,8 @@ static uint64_t compare_words(const unsigned char *from, const unsigned char *to
     return mask;
 }
 
-void add_patch(struct patches *list, size_t file_number, uint64_t offset, const unsigned char *from, const unsigned char *to, size_t size)
+void add_patch(struct patches *list, size_t file_number, uint64_t offset, const unsigned char *from,
+               const unsigned char *to, size_t size)
 {
     const size_t n_masks = count_masks(size), most = PATCH_HEADER_SIZE + n_masks * (8 + 512) + 8;
     unsigned char *head, *mask, *words, *end, last[2][512];
@@ -81,8 +77,7 @@ void add_patch(struct patches *list, size_t file_number, uint64_t offset, const 
         memcpy(last[1], to, size);
         store_number(mask, compare_words(last[0], last[1], &end), 8);
     }
-    if (end == words)
-        return;
+    if (end == words) return;
     size += 512 * (size_t)(mask - head - PATCH_HEADER_SIZE) / 8;
     store_number(head, file_number, 4);
     store_number(head + 4, (uint64_t)(end - words) / 8, 4);
@@ -98,8 +93,7 @@ static unsigned find_lowest_bit(uint64_t mask)
     return (unsigned)__builtin_ctzll(mask);
 #else
     unsigned n = 0;
-    for (; !(mask & 1); mask >>= 1)
-        n++;
+    for (; !(mask & 1); mask >>= 1) n++;
     return n;
 #endif
 }
@@ -110,21 +104,19 @@ void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size
     const unsigned char *word = p->words;
     for (size_t i = 0; i < count_masks(p->size); i++)
         for (uint64_t mask = load_number(p->masks + 8 * i, 8); mask; mask &= mask - 1, word += 8) {
-            uint64_t at = p->offset + 512 * i + 8 * find_lowest_bit(mask), end = p->offset + p->size;
-            if (is_within && end - at >= 8)
-                memcpy(data + (size_t)(at - offset), word, 8);
+            uint64_t at = p->offset + 512 * i + 8 * find_lowest_bit(mask),
+                     end = p->offset + p->size;
+            if (is_within && end - at >= 8) memcpy(data + (size_t)(at - offset), word, 8);
             else
                 for (size_t k = 0; k < 8 && at + k < end; k++)
-                    if (at + k >= offset && at + k - offset < size)
-                        data[at + k - offset] = word[k];
+                    if (at + k >= offset && at + k - offset < size) data[at + k - offset] = word[k];
         }
 }
 
 static unsigned count_bits(uint64_t mask)
 {
     unsigned n = 0;
-    for (; mask; mask &= mask - 1)
-        n++;
+    for (; mask; mask &= mask - 1) n++;
     return n;
 }
 
@@ -134,24 +126,24 @@ int are_patches(const struct patches *list, const struct place *p, size_t n_file
         const unsigned char *head = list->data + at;
         size_t left = list->size - at, size, n_words, n_masks, n = 0;
         const lmc_file *file;
-        if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files || load_number(head + 20, 4) != 0)
+        if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files ||
+            load_number(head + 20, 4) != 0)
             return 0;
         file = p->get_file(p->user, (size_t)load_number(head, 4));
         n_words = (size_t)load_number(head + 4, 4);
         size = (size_t)load_number(head + 16, 4);
         n_masks = count_masks(size);
-        if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE || load_number(head + 8, 8) > file->size ||
-            file->size - load_number(head + 8, 8) < size || n_words > 64 * n_masks || left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
+        if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE ||
+            load_number(head + 8, 8) > file->size || file->size - load_number(head + 8, 8) < size ||
+            n_words > 64 * n_masks || left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
             return 0;
         for (size_t i = 0; i < n_masks; i++) {
             uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
             size_t n_here = (size - 512 * i + 7) / 8;
-            if (n_here < 64 && mask >> n_here)
-                return 0;
+            if (n_here < 64 && mask >> n_here) return 0;
             n += count_bits(mask);
         }
-        if (n != n_words)
-            return 0;
+        if (n != n_words) return 0;
         at += PATCH_HEADER_SIZE + 8 * (n_masks + n_words);
     }
     return 1;

@@ -8,8 +8,8 @@
  *                bit i says that word i changes
  *                then the new words, 8 bytes each, zero behind the end of the patch
  *
- * Integers are little-endian. A patch says only what changes, which makes it small; as a torn write leaves each byte old or
- * new, it repairs that just as all new bytes would.
+ * Integers are little-endian. A patch says only what changes, which makes it small; as a torn write
+ * leaves each byte old or new, it repairs that just as all new bytes would.
  */
 #ifndef LMC_CLI_APPLY_PATCHES_H
 #define LMC_CLI_APPLY_PATCHES_H
@@ -39,13 +39,16 @@ struct patches {
     size_t size, room;
 };
 
-/* The patch at *at, which moves behind it; 0: there is none. The patches have been made or checked here. */
+/* The patch at *at, which moves behind it; 0: there is none. The patches have been made or checked
+ * here. */
 int next_patch(const struct patches *list, size_t *at, struct patch *p);
 
 /* Adds what turns one into the other, at most PATCH_SIZE bytes, unless they are equal. */
-void add_patch(struct patches *list, size_t file_number, uint64_t offset, const unsigned char *from, const unsigned char *to, size_t size);
+void add_patch(struct patches *list, size_t file_number, uint64_t offset, const unsigned char *from,
+               const unsigned char *to, size_t size);
 
-/* Puts what of the patch lies within [offset, offset + size) of its file into data, which holds these bytes. */
+/* Puts what of the patch lies within [offset, offset + size) of its file into data, which holds
+ * these bytes. */
 void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size_t size);
 
 /* Whether patches from a side file are what they must be, for files of these numbers. */

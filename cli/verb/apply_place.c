@@ -13,7 +13,8 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 
-void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t), void *user, int may_write)
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write)
 {
     memset(p, 0, sizeof *p);
     p->root = root;
@@ -41,8 +42,7 @@ int sync_place(struct place *p)
 int close_place(struct place *p)
 {
     int code = p->fd >= 0 ? sync_place(p) : CODE_OK;
-    if (p->fd >= 0)
-        close(p->fd);
+    if (p->fd >= 0) close(p->fd);
     p->fd = -1;
     return code;
 }
@@ -51,11 +51,9 @@ static int go_to_file(struct place *p, size_t number)
 {
     char *path;
     int error, code;
-    if (p->fd >= 0 && p->number == number)
-        return CODE_OK;
+    if (p->fd >= 0 && p->number == number) return CODE_OK;
     code = close_place(p);
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     path = join_path(p->root, p->get_file(p->user, number)->path);
     p->number = number;
     p->fd = open(path, (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
@@ -67,8 +65,7 @@ static int go_to_file(struct place *p, size_t number)
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size)
 {
     int code = go_to_file(p, number), error;
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     error = read_at(p->fd, offset, dst, size);
     return error ? fail_place(p, number, error, "cannot read it") : CODE_OK;
 }
@@ -76,8 +73,7 @@ int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_
 int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size)
 {
     int code = go_to_file(p, number), error;
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     p->is_written = 1;
     error = write_at(p->fd, offset, data, size);
     return error ? fail_place(p, number, error, "cannot write to it") : CODE_OK;

@@ -1,8 +1,8 @@
 /* apply_place.h - the files of a snapshot where they are on the disk, one of them open
  * SPDX-License-Identifier: MIT
  *
- * Errors are reported and stand in `code`. Data that was written is synced before another file is opened, so that only the
- * open file may need it.
+ * Errors are reported and stand in `code`. Data that was written is synced before another file is
+ * opened, so that only the open file may need it.
  */
 #ifndef LMC_CLI_APPLY_PLACE_H
 #define LMC_CLI_APPLY_PLACE_H
@@ -15,17 +15,18 @@
 #include "../../lmc.h"
 
 struct place {
-    const char *root;  /* a directory, or the file of a snapshot of one file */
+    const char *root; /* a directory, or the file of a snapshot of one file */
     const lmc_file *(*get_file)(void *user, size_t number);
     void *user;
     int may_write;
-    int fd;            /* -1 */
-    size_t number;     /* of the file that is open */
-    int is_written;    /* and not synced since */
-    int code;          /* what was reported */
+    int fd;         /* -1 */
+    size_t number;  /* of the file that is open */
+    int is_written; /* and not synced since */
+    int code;       /* what was reported */
 };
 
-void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t), void *user, int may_write);
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write);
 
 int sync_place(struct place *p);
 

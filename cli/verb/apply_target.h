@@ -28,8 +28,8 @@ struct delta {
 
 struct apply {
     const struct options *o;
-    const char *name;      /* of the target */
-    char *path;            /* links resolved, for the target itself may be replaced */
+    const char *name; /* of the target */
+    char *path;       /* links resolved, for the target itself may be replaced */
     struct stat st;
     int is_tree, lock;
     struct delta *deltas;
@@ -51,13 +51,16 @@ struct apply {
 /* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */
 int holds_result(const struct base *b, const lmc_reader *reader);
 
-/* That the target has the layout of the delta's files, and that each can be written. All of it is on the disk then. */
-int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed, int *is_wrong);
+/* That the target has the layout of the delta's files, and that each can be written. All of it is
+ * on the disk then. */
+int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
+                int *is_wrong);
 
 /* From the leaves to the root: a mode may lock everything below. */
 int set_all_attributes(const char *root, const lmc_reader *reader);
 
-/* One apply at a time. The lock is on the target itself, which another one may have replaced meanwhile. */
+/* One apply at a time. The lock is on the target itself, which another one may have replaced
+ * meanwhile. */
 int lock_target(struct apply *a);
 
 int open_target(struct apply *a);

@@ -16,7 +16,8 @@ int remove_listing(const struct listing *l, const char *root);
 int compress_file(const char *path, int is_named, const struct options *o);
 
 /* The listing must outlive the members. */
-int compress_listing(const struct listing *l, const char *root, const char *snapshot, const struct options *o);
+int compress_listing(const struct listing *l, const char *root, const char *snapshot,
+                     const struct options *o);
 
 /* One snapshot of everything below path. */
 int compress_directory(const char *path, const struct options *o);

@@ -40,8 +40,9 @@ static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
 
 static void print_diff_numbers(const struct diff_row *row, uint64_t size)
 {
-    printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size, row->n ? percent(row->n_changed, row->n) : 0.0,
-           (unsigned long long)row->delta, bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
+    printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size,
+           row->n ? percent(row->n_changed, row->n) : 0.0, (unsigned long long)row->delta,
+           bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
            bits_per_element(row->direct, row->n));
 }
 
@@ -59,20 +60,19 @@ static void print_diff(const struct diff *d)
         print_name(b->name);
         putchar('\n');
     }
-    printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape", "size", "changed", "delta", "bits", "direct", "bits");
+    printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape", "size",
+           "changed", "delta", "bits", "direct", "bits");
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
         counts[row->kind]++;
         *shape = 0;
-        if (row->item->tensor)
-            format_shape(shape, sizeof shape, row->item->tensor);
+        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  %-8s ", diff_names[row->kind]);
         print_dtype(row->item->tensor ? row->item->dtype : "file");
         printf("%-18s ", shape);
         if (row->kind == DIFF_REMOVED)
             printf("%14llu %73s", (unsigned long long)row->item->size, "");
-        else
-            print_diff_numbers(row, row->item->size);
+        else print_diff_numbers(row, row->item->size);
         print_item_name(row->item);
     }
     printf("  %-36s ", "all");
@@ -100,12 +100,14 @@ static json_t *make_json_row(const struct diff_row *row)
 
 static void print_json_diff(const struct diff *d)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *tensors = (json_t *)check_memory(json_array()),
+    json_t *object = (json_t *)check_memory(json_object()),
+           *tensors = (json_t *)check_memory(json_array()),
            *files = (json_t *)check_memory(json_array());
     uint64_t size;
     struct diff_row sum = sum_rows(d, &size);
     for (size_t i = 0; i < d->n_rows; i++)
-        json_array_append_new(d->rows[i].item->tensor ? tensors : files, make_json_row(&d->rows[i]));
+        json_array_append_new(d->rows[i].item->tensor ? tensors : files,
+                              make_json_row(&d->rows[i]));
     set_json(object, "from", make_json_side(d->a));
     set_json(object, "to", make_json_side(d->b));
     set_json(object, "tensors", tensors);
@@ -129,15 +131,13 @@ int diff_snapshots(char *from, char *to, const struct options *o)
     names[0] = from;
     names[1] = to;
     code = add_snapshots(names, 2, "diff", o);
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     memset(&d, 0, sizeof d);
     d.o = o;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
-    if (code == CODE_OK)
-        code = prepare_base(d.b, o);
+    if (code == CODE_OK) code = prepare_base(d.b, o);
     if (code == CODE_OK) {
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
@@ -146,12 +146,9 @@ int diff_snapshots(char *from, char *to, const struct options *o)
         code = measure_all(&d);
         progress_clear();
     }
-    if (code == CODE_OK)
-        code = check_bases(o);
-    if (code == CODE_OK && o->json)
-        print_json_diff(&d);
-    else if (code == CODE_OK)
-        print_diff(&d);
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK && o->json) print_json_diff(&d);
+    else if (code == CODE_OK) print_diff(&d);
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);

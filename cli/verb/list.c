@@ -40,11 +40,12 @@ static json_t *index_choices(const json_t *record)
 {
     json_t *choices = (json_t *)check_memory(json_object()), *item;
     size_t i;
-    json_array_foreach(json_object_get(record, "tensors"), i, item) {
-        const char *path = json_string_value(json_object_get(item, "path")), *name = json_string_value(json_object_get(item, "name"));
+    json_array_foreach(json_object_get(record, "tensors"), i, item)
+    {
+        const char *path = json_string_value(json_object_get(item, "path")),
+                   *name = json_string_value(json_object_get(item, "name"));
         char *key = path && name ? make_choice_key(path, name) : NULL;
-        if (key)
-            set_json(choices, key, json_incref(item));
+        if (key) set_json(choices, key, json_incref(item));
         free(key);
     }
     return choices;
@@ -60,55 +61,49 @@ static void print_choice(const json_t *choices, const char *path, const char *na
         printf(i ? ", %s " : "        %s ", keys[i]);
         print_name(text ? text : "?");
     }
-    if (choice)
-        putchar('\n');
+    if (choice) putchar('\n');
     free(key);
 }
 
-static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t, const json_t *choices, const struct options *o)
+static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
+                         const json_t *choices, const struct options *o)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
     uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
     format_shape(shape, sizeof shape, t);
     printf("    ");
     print_dtype(t->dtype);
-    printf("%-18s %14llu %14llu %6.2f %%  ", shape, (unsigned long long)t->size, (unsigned long long)packed, percent(packed, t->size));
+    printf("%-18s %14llu %14llu %6.2f %%  ", shape, (unsigned long long)t->size,
+           (unsigned long long)packed, percent(packed, t->size));
     print_name(t->name);
-    if (t->loss.generation)
-        printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
-    if (t->loss.generation > 1)
-        printf(" (generation %u)", t->loss.generation);
+    if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
+    if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
     if (o->verbosity >= 2) {
         format_identity(identity, t->identity);
         printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
     }
     putchar('\n');
-    if (o->verbosity >= 2)
-        print_choice(choices, lmc_get_file(a->reader, file)->path, t->name);
+    if (o->verbosity >= 2) print_choice(choices, lmc_get_file(a->reader, file)->path, t->name);
 }
 
-static void print_file(const struct archive *a, size_t number, const json_t *choices, const struct options *o)
+static void print_file(const struct archive *a, size_t number, const json_t *choices,
+                       const struct options *o)
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
     uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
     int is_directory = f->kind == LMC_FILE_DIRECTORY;
-    if (is_directory)
-        printf("  %-68s", "directory");
+    if (is_directory) printf("  %-68s", "directory");
     else
-        printf("  %-27s %14llu %14llu %6.2f %%  ", "file", (unsigned long long)f->size, (unsigned long long)packed,
-               percent(packed, f->size));
+        printf("  %-27s %14llu %14llu %6.2f %%  ", "file", (unsigned long long)f->size,
+               (unsigned long long)packed, percent(packed, f->size));
     print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
     if (o->verbosity >= 2) {
-        if (f->has_mode)
-            printf("  mode %04o", (unsigned)f->mode);
-        if (f->has_mtime)
-            printf("  mtime %lld", (long long)f->mtime_s);
-        if (!is_directory)
-            printf("  crc %08x", (unsigned)f->crc);
+        if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
+        if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
+        if (!is_directory) printf("  crc %08x", (unsigned)f->crc);
     }
     putchar('\n');
-    for (size_t i = 0; i < f->n_tensors; i++)
-        print_tensor(a, number, &f->tensors[i], choices, o);
+    for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
 }
 
 static void print_archive(const struct archive *a, const struct options *o)
@@ -127,32 +122,37 @@ static void print_archive(const struct archive *a, const struct options *o)
     lmc_get_identity(a->reader, bytes);
     format_identity(identity, bytes);
     print_name(a->name);
-    printf(": %llu file%s, ", (unsigned long long)(n - n_directories), n - n_directories == 1 ? "" : "s");
+    printf(": %llu file%s, ", (unsigned long long)(n - n_directories),
+           n - n_directories == 1 ? "" : "s");
     if (n_directories)
-        printf("%llu director%s, ", (unsigned long long)n_directories, n_directories == 1 ? "y" : "ies");
-    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)", (unsigned long long)n_tensors, n_tensors == 1 ? "" : "s", (unsigned long long)size,
-           (unsigned long long)packed, percent(packed, size));
+        printf("%llu director%s, ", (unsigned long long)n_directories,
+               n_directories == 1 ? "y" : "ies");
+    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)", (unsigned long long)n_tensors,
+           n_tensors == 1 ? "" : "s", (unsigned long long)size, (unsigned long long)packed,
+           percent(packed, size));
     if (n_lossy)
-        printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy, n_lossy == 1 ? "" : "s");
+        printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy,
+               n_lossy == 1 ? "" : "s");
     printf("\n  identity %s\n", identity);
     if (a->chain_depth) {
         char *name = copy_metadata(a, BASE_KEY);
         format_identity(identity, a->wanted);
-        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth, a->chain_depth == 1 ? "" : "s", name ? ", then called " : "");
+        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth,
+               a->chain_depth == 1 ? "" : "s", name ? ", then called " : "");
         print_name(name ? name : "");
         putchar('\n');
         free(name);
     }
     printf("    dtype    shape                        size         packed   ratio  name\n");
-    for (size_t i = 0; i < n; i++)
-        print_file(a, i, choices, o);
+    for (size_t i = 0; i < n; i++) print_file(a, i, choices, o);
     json_decref(choices);
     json_decref(record);
 }
 
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *shape = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object()),
+           *shape = (json_t *)check_memory(json_array());
     for (unsigned i = 0; i < t->rank; i++)
         json_array_append_new(shape, make_json_number(t->shape[i]));
     set_json_text(object, "name", t->name);
@@ -175,7 +175,8 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
 static json_t *make_json_file(const struct archive *a, size_t number)
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
-    json_t *object = (json_t *)check_memory(json_object()), *tensors = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object()),
+           *tensors = (json_t *)check_memory(json_array());
     char crc[9];
     snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
     set_json_text(object, "path", f->path);
@@ -183,12 +184,9 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     set_json_number(object, "size", f->size);
     set_json_number(object, "packed_size", lmc_count_encoded(a->reader, number, 0, f->size));
     set_json(object, "crc32c", json_string(crc));
-    if (f->has_mode)
-        set_json_number(object, "mode", f->mode);
-    if (f->has_mtime)
-        set_json(object, "mtime", json_integer(f->mtime_s));
-    if (f->n_tensors == 0)
-        set_json_identity(object, "identity", f->identity);
+    if (f->has_mode) set_json_number(object, "mode", f->mode);
+    if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
+    if (f->n_tensors == 0) set_json_identity(object, "identity", f->identity);
     for (size_t i = 0; i < f->n_tensors; i++)
         json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
     set_json(object, "tensors", tensors);
@@ -207,7 +205,8 @@ static json_t *make_json_metadata(const struct archive *a)
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
         memcpy(hex, "hex:", 4);
         format_hex(hex + 4, key, length);
-        set_json(object, name ? key : hex, make_json_string((const char *)value, size)); /* two keys never become one */
+        set_json(object, name ? key : hex,
+                 make_json_string((const char *)value, size)); /* two keys never become one */
         json_decref(name);
         free(hex);
     }
@@ -217,7 +216,8 @@ static json_t *make_json_metadata(const struct archive *a)
 /* One line for each snapshot. */
 static void print_json(const struct archive *a)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *files = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object()),
+           *files = (json_t *)check_memory(json_array());
     uint8_t bytes[LMC_IDENTITY_SIZE];
     uint64_t size = 0, n_lossy = 0;
     json_t *record = load_record(a);
@@ -229,14 +229,12 @@ static void print_json(const struct archive *a)
     }
     set_json_text(object, "snapshot", a->name);
     set_json_identity(object, "identity", bytes);
-    if (a->chain_depth)
-        set_json_identity(object, "base_identity", a->wanted);
+    if (a->chain_depth) set_json_identity(object, "base_identity", a->wanted);
     set_json_number(object, "chain_depth", a->chain_depth);
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);
-    if (record)
-        set_json(object, "policy", record);
+    if (record) set_json(object, "policy", record);
     set_json(object, "files", files);
     set_json(object, "metadata", make_json_metadata(a));
     json_dumpf(object, stdout, JSON_COMPACT);
@@ -248,12 +246,9 @@ int list_file(const char *path, const struct options *o)
 {
     struct archive a;
     int code = open_archive_file(&a, path, o);
-    if (code == CODE_OK)
-        code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && o->json)
-        print_json(&a);
-    else if (code == CODE_OK)
-        print_archive(&a, o);
+    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    if (code == CODE_OK && o->json) print_json(&a);
+    else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
     return code;
 }

@@ -23,28 +23,26 @@
 #include "../sys/progress.h"
 #include "../sys/report.h"
 
-/* Bytes that are decoded at once, each block once for large tensors: these are runs of their own, and whole windows of them
- * whole blocks. */
+/* Bytes that are decoded at once, each block once for large tensors: these are runs of their own,
+ * and whole windows of them whole blocks. */
 #define RECODE_WINDOW ((size_t)16 << 20)
 
 /* What is read next: up to the last tensor that begins within a window. */
 static size_t choose_window(const lmc_file *f, uint64_t at)
 {
     uint64_t end;
-    if (f->size - at <= RECODE_WINDOW)
-        return (size_t)(f->size - at);
+    if (f->size - at <= RECODE_WINDOW) return (size_t)(f->size - at);
     end = at + RECODE_WINDOW;
     for (size_t i = f->n_tensors; i-- > 0;)
         if (f->tensors[i].offset <= at + RECODE_WINDOW) {
-            if (f->tensors[i].offset > at)
-                end = f->tensors[i].offset;
+            if (f->tensors[i].offset > at) end = f->tensors[i].offset;
             break;
         }
     return (size_t)(end - at);
 }
 
-static int recode_member(struct members *m, size_t number, unsigned char *window, lmc_writer *writer, const struct output *out,
-                         const struct options *o)
+static int recode_member(struct members *m, size_t number, unsigned char *window,
+                         lmc_writer *writer, const struct output *out, const struct options *o)
 {
     struct archive *a = m->archive;
     const struct member *member = &m->list[number];
@@ -56,17 +54,14 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
         status = lmc_read_file(a->reader, member->number, at, window, size);
-        if (status != LMC_OK)
-            return fail_archive(a, status);
+        if (status != LMC_OK) return fail_archive(a, status);
         crc = lmc_crc32c(crc, window, size);
         status = lmc_write_bytes(writer, window, size);
         at += size;
         progress_add(size);
     }
-    if (status == LMC_OK && crc != file.crc)
-        return fail_status(a->name, LMC_ERR_CORRUPT);
-    if (status == LMC_OK)
-        status = lmc_end_file(writer);
+    if (status == LMC_OK && crc != file.crc) return fail_status(a->name, LMC_ERR_CORRUPT);
+    if (status == LMC_OK) status = lmc_end_file(writer);
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
         return worse(o->bases->code, m->code);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
@@ -81,13 +76,15 @@ static struct choice *find_choice_at(const struct members *m, size_t number, uin
         size_t middle = low + (high - low) / 2;
         if (member->tensors[middle].offset + member->tensors[middle].size <= offset)
             low = middle + 1;
-        else
-            high = middle;
+        else high = middle;
     }
-    return member && low < member->n_tensors && member->tensors[low].offset == offset ? &member->choices[low] : NULL;
+    return member && low < member->n_tensors && member->tensors[low].offset == offset
+               ? &member->choices[low]
+               : NULL;
 }
 
-/* What was quantised is coded again with what it was quantised by: it is as small, and nothing more is lost. */
+/* What was quantised is coded again with what it was quantised by: it is as small, and nothing more
+ * is lost. */
 static int read_quantizer(struct members *m, struct choice *c)
 {
     struct archive *a = m->archive;
@@ -95,11 +92,10 @@ static int read_quantizer(struct members *m, struct choice *c)
     enum lmc_status status;
     memset(&second, 0, sizeof second);
     second.file_number = SIZE_MAX;
-    status = lmc_read_quantizer(&c->quantizer, a->reader, m->list[c->member].number, c->tensor, &second);
-    if (status != LMC_OK)
-        return fail_archive(a, status);
-    if (second.file_number == SIZE_MAX)
-        return CODE_OK;
+    status =
+        lmc_read_quantizer(&c->quantizer, a->reader, m->list[c->member].number, c->tensor, &second);
+    if (status != LMC_OK) return fail_archive(a, status);
+    if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);
     if (!c->partner) { /* no tensor stands there; what can do without is stored as it is */
         lmc_free_quantizer(c->quantizer);
@@ -115,10 +111,8 @@ static int read_quantizer(struct members *m, struct choice *c)
 static int read_quantizers(struct members *m)
 {
     int code = CODE_OK, any = 0;
-    for (size_t i = 0; i < m->n; i++)
-        any |= count_lossy(lmc_get_file(m->archive->reader, i)) != 0;
-    if (any)
-        make_choices(m);
+    for (size_t i = 0; i < m->n; i++) any |= count_lossy(lmc_get_file(m->archive->reader, i)) != 0;
+    if (any) make_choices(m);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && code == CODE_OK; k++)
             if (m->list[i].tensors[k].loss.generation)
@@ -132,7 +126,8 @@ static void attach_quantizers(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             struct choice *c = &m->list[i].choices[k];
-            if (is_quantised(c) && (!c->has_second || (c->partner->member < i && !c->partner->tensor->twin)))
+            if (is_quantised(c) &&
+                (!c->has_second || (c->partner->member < i && !c->partner->tensor->twin)))
                 attach_quantizer(&m->list[i].tensors[k], c);
         }
 }
@@ -143,14 +138,15 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     const void *value;
     size_t size;
     enum lmc_status status = LMC_OK;
-    for (size_t i = 0; status == LMC_OK && lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-        if (strcmp(key, BASE_KEY) != 0)
-            status = lmc_add_metadata(writer, key, value, size);
+    for (size_t i = 0;
+         status == LMC_OK && lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
+        if (strcmp(key, BASE_KEY) != 0) status = lmc_add_metadata(writer, key, value, size);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
 /* The open snapshot to the open output; this is closed on return. */
-static int recode_archive(struct archive *a, const struct base *base, struct output *out, const struct options *o)
+static int recode_archive(struct archive *a, const struct base *base, struct output *out,
+                          const struct options *o)
 {
     struct attributes attributes = attributes_of_stat(&a->st);
     struct members m;
@@ -175,21 +171,17 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
     }
     progress_start(a->name, total);
     code = read_quantizers(&m);
-    if (code == CODE_OK && out->temporary && !o->no_twins)
-        code = find_twins(&m);
+    if (code == CODE_OK && out->temporary && !o->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
-    if (code == CODE_OK)
-        code = open_snapshot(&writer, out, &m, base, o);
-    if (code == CODE_OK)
-        code = copy_all_metadata(a, writer, out);
+    if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
+    if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
     window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
     for (size_t i = 0; i < m.n && code == CODE_OK; i++)
         code = recode_member(&m, i, window, writer, out, o);
     free(window);
     code = complete_snapshot(code, writer, out, &attributes, &m, o);
     progress_clear();
-    if (code == CODE_OK)
-        say_sizes(o, name, total, out->outlet.size, total, start);
+    if (code == CODE_OK) say_sizes(o, name, total, out->outlet.size, total, start);
     free(name);
     free_members(&m);
     return code;
@@ -199,20 +191,20 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
 static struct base *find_base_named(const char *name, const struct options *o)
 {
     for (size_t i = 0; i < o->bases->n; i++)
-        if (strcmp(o->bases->list[i].name, name) == 0)
-            return &o->bases->list[i];
+        if (strcmp(o->bases->list[i].name, name) == 0) return &o->bases->list[i];
     return NULL;
 }
 
-/* What the open snapshot is to be coded against. It must not need the snapshot's own file: once that has given way to the new one,
- * neither could be restored. */
+/* What the open snapshot is to be coded against. It must not need the snapshot's own file: once
+ * that has given way to the new one, neither could be restored. */
 static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
 {
     int code = prepare_base(onto, o);
     for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
         if (b->is_archive && same_file(&b->archive.st, &a->st))
-            code = fail(CODE_BASE, onto->name, "%s %s, which cannot be coded against it; choose another base", b == onto ? "is" : "is a delta that needs",
-                        a->name);
+            code = fail(CODE_BASE, onto->name,
+                        "%s %s, which cannot be coded against it; choose another base",
+                        b == onto ? "is" : "is a delta that needs", a->name);
     return code;
 }
 
@@ -223,23 +215,15 @@ int recode_snapshot(const char *tip, const char *onto, const char *output, const
     struct base *base = onto ? find_base_named(onto, o) : NULL;
     const lmc_base *own;
     int code;
-    if (onto && !base)
-        return fail(CODE_BASE, onto, "is none of the bases that are given");
+    if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
     code = open_archive_file(&a, tip, o);
-    if (code == CODE_OK && output)
-        code = check_output(output, &a.st, o->force);
-    if (code == CODE_OK)
-        code = protect_bases(NULL, output, 0, o);
-    if (code == CODE_OK)
-        code = find_base_of_archive(&a, &own, o);
-    if (code == CODE_OK)
-        code = read_archive_index(&a, own);
-    if (code == CODE_OK && base)
-        code = prepare_onto(base, &a, o);
-    if (code == CODE_OK)
-        code = open_output(&out, output, &a.st, o->force);
-    if (code == CODE_OK)
-        code = recode_archive(&a, base, &out, o);
+    if (code == CODE_OK && output) code = check_output(output, &a.st, o->force);
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
+    if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
+    if (code == CODE_OK) code = read_archive_index(&a, own);
+    if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
+    if (code == CODE_OK) code = open_output(&out, output, &a.st, o->force);
+    if (code == CODE_OK) code = recode_archive(&a, base, &out, o);
     close_archive(&a);
     return code;
 }
@@ -250,7 +234,8 @@ static int holds_base(const struct base *list, size_t n, const struct base *b)
 {
     struct stat st, other;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i].name, b->name) == 0 || (stat(list[i].name, &st) == 0 && stat(b->name, &other) == 0 && same_file(&st, &other)))
+        if (strcmp(list[i].name, b->name) == 0 ||
+            (stat(list[i].name, &st) == 0 && stat(b->name, &other) == 0 && same_file(&st, &other)))
             return 1;
     return 0;
 }
@@ -259,8 +244,7 @@ static int holds_base(const struct base *list, size_t n, const struct base *b)
 static struct base *find_delta(const uint8_t *identity, struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(deltas[i].identity, identity, LMC_IDENTITY_SIZE) == 0)
-            return &deltas[i];
+        if (memcmp(deltas[i].identity, identity, LMC_IDENTITY_SIZE) == 0) return &deltas[i];
     return NULL;
 }
 
@@ -268,7 +252,8 @@ static struct base *find_delta(const uint8_t *identity, struct base *deltas, siz
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (&deltas[i] != delta && memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
+        if (&deltas[i] != delta &&
+            memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
             return 1;
     return 0;
 }
@@ -277,17 +262,21 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
 {
     for (size_t i = 0; i < n; i++) {
         struct stat st;
-        int code = stat(deltas[i].name, &st) == 0 ? open_base(&deltas[i], o) : fail_errno(deltas[i].name, errno, "cannot open it");
+        int code = stat(deltas[i].name, &st) == 0
+                       ? open_base(&deltas[i], o)
+                       : fail_errno(deltas[i].name, errno, "cannot open it");
         if (code == CODE_OK && !deltas[i].is_archive)
-            code = fail(CODE_USAGE, deltas[i].name, "is no " SUFFIX " file, and 'lmc fold' takes deltas");
-        if (code == CODE_OK)
-            code = identify_base(&deltas[i], o);
+            code = fail(CODE_USAGE, deltas[i].name,
+                        "is no " SUFFIX " file, and 'lmc fold' takes deltas");
+        if (code == CODE_OK) code = identify_base(&deltas[i], o);
         if (code == CODE_OK && deltas[i].archive.chain_depth == 0)
-            code = fail(CODE_USAGE, deltas[i].name, "is no delta but a whole snapshot; if the others are made against it, name it with --base");
+            code = fail(CODE_USAGE, deltas[i].name,
+                        "is no delta but a whole snapshot; if the others are made against it, name "
+                        "it with --base");
         if (code == CODE_OK && find_delta(deltas[i].identity, deltas, i))
-            code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them", find_delta(deltas[i].identity, deltas, i)->name);
-        if (code != CODE_OK)
-            return code;
+            code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them",
+                        find_delta(deltas[i].identity, deltas, i)->name);
+        if (code != CODE_OK) return code;
     }
     return CODE_OK;
 }
@@ -305,7 +294,8 @@ static int check_links(struct base *deltas, size_t n, const struct options *o)
     return code;
 }
 
-/* The only delta that no other one is made against. From there the links lead to all others, unless some form a circle. */
+/* The only delta that no other one is made against. From there the links lead to all others, unless
+ * some form a circle. */
 static int find_tip(struct base *deltas, size_t n, struct base **tip)
 {
     size_t n_links = 0;
@@ -313,12 +303,18 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
     for (size_t i = 0; i < n; i++)
         if (!is_needed(&deltas[i], deltas, n)) {
             if (*tip)
-                return fail(CODE_USAGE, deltas[i].name, "is no link of the chain that ends in %s; leave one of them out", (*tip)->name);
+                return fail(CODE_USAGE, deltas[i].name,
+                            "is no link of the chain that ends in %s; leave one of them out",
+                            (*tip)->name);
             *tip = &deltas[i];
         }
-    for (const struct base *b = *tip; b && n_links < n; b = find_delta(b->archive.wanted, deltas, n))
+    for (const struct base *b = *tip; b && n_links < n;
+         b = find_delta(b->archive.wanted, deltas, n))
         n_links++;
-    return n_links == n ? CODE_OK : fail(CODE_BASE, deltas->name, "is a delta that needs itself, or another one of them is: the deltas form a loop");
+    return n_links == n ? CODE_OK
+                        : fail(CODE_BASE, deltas->name,
+                               "is a delta that needs itself, or another one of them is: the "
+                               "deltas form a loop");
 }
 
 int fold_deltas(char **paths, size_t n, const char *output, const struct options *o)
@@ -326,19 +322,17 @@ int fold_deltas(char **paths, size_t n, const char *output, const struct options
     size_t n_bases = o->bases->n, first = 0;
     struct base *deltas, *tip;
     int code;
-    for (size_t i = 0; i < n; i++)
-        add_base(o->bases, paths[i]);
+    for (size_t i = 0; i < n; i++) add_base(o->bases, paths[i]);
     deltas = o->bases->list + n_bases;
-    while (first < n_bases && holds_base(deltas, n, &o->bases->list[first]))
-        first++;
+    while (first < n_bases && holds_base(deltas, n, &o->bases->list[first])) first++;
     code = open_deltas(deltas, n, o);
     if (code == CODE_OK && first == n_bases)
-        code = fail(CODE_USAGE, NULL, "'lmc fold' wants with --base what the first of the deltas is made against");
-    if (code == CODE_OK)
-        code = check_links(deltas, n, o);
-    if (code == CODE_OK)
-        code = find_tip(deltas, n, &tip);
-    return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, output, o) : code;
+        code = fail(CODE_USAGE, NULL,
+                    "'lmc fold' wants with --base what the first of the deltas is made against");
+    if (code == CODE_OK) code = check_links(deltas, n, o);
+    if (code == CODE_OK) code = find_tip(deltas, n, &tip);
+    return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, output, o)
+                           : code;
 }
 
 /* -- rebase -- */
@@ -346,7 +340,6 @@ int fold_deltas(char **paths, size_t n, const char *output, const struct options
 int rebase_snapshot(const char *path, const char *output, const struct options *o)
 {
     const char *onto = strcmp(o->onto, "none") == 0 ? NULL : o->onto;
-    if (onto && !find_base_named(onto, o))
-        add_base(o->bases, onto);
+    if (onto && !find_base_named(onto, o)) add_base(o->bases, onto);
     return recode_snapshot(path, onto, output, o);
 }

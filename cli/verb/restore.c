@@ -28,18 +28,15 @@ static int verify_record(const char *root, const struct record *record, unsigned
     uint32_t crc = 0;
     size_t got = BUFFER_SIZE;
 #ifdef POSIX_FADV_DONTNEED
-    if (fd >= 0)
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (fd >= 0) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 #endif
     while (!error && got == BUFFER_SIZE) {
         error = read_full(fd, buffer, BUFFER_SIZE, &got);
         crc = lmc_crc32c(crc, buffer, got);
         size += got;
     }
-    if (fd >= 0)
-        close(fd);
-    if (error)
-        code = fail_errno(path, error, "cannot be read again, so nothing was removed");
+    if (fd >= 0) close(fd);
+    if (error) code = fail_errno(path, error, "cannot be read again, so nothing was removed");
     else if (size != record->size || crc != record->crc)
         code = fail(CODE_ERROR, path, "does not read back as it was written; nothing was removed");
     free(path);
@@ -64,11 +61,9 @@ static char *name_target(const char *path, const struct options *o, int *code)
     const char *name = o->output ? o->output : path;
     size_t size = strlen(name);
     *code = CODE_OK;
-    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path))
-        return NULL;
+    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
     if (o->output) {
-        while (size > 1 && name[size - 1] == '/')
-            size--;
+        while (size > 1 && name[size - 1] == '/') size--;
         return copy_string(name, size);
     }
     if (!has_suffix(path)) {
@@ -90,35 +85,28 @@ int restore_file(const char *path, const struct options *o)
     r.input = path;
     r.outlet.fd = r.fd_again = -1;
     code = open_snapshot_source(&s, path, o);
-    if (code == CODE_OK)
-        r.target = name_target(path, o, &code);
-    if (code == CODE_OK)
-        code = protect_bases(path, r.target, o->force, o);
-    if (code == CODE_OK)
-        code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK) r.target = name_target(path, o, &code);
+    if (code == CODE_OK) code = protect_bases(path, r.target, o->force, o);
+    if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
-        if (S_ISREG(s.st.st_mode))
-            r.input_stat = &s.st;
+        if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
         progress_start(s.name, s.size);
         code = finish_restore(&r, run_restore(&r, &s, base));
         progress_clear();
     }
-    if (code == CODE_OK)
-        say_sizes(o, s.name, progress_done(), r.total, r.total, start);
+    if (code == CODE_OK) say_sizes(o, s.name, progress_done(), r.total, r.total, start);
     if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
-        say(s.name, "holds %llu quantised tensor%s, near what was compressed, but not equal; 'lmc -l' tells how near",
+        say(s.name,
+            "holds %llu quantised tensor%s, near what was compressed, but not equal; 'lmc -l' "
+            "tells how near",
             (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
-    if (code == CODE_OK && o->remove_source)
-        code = remove_snapshot(&r);
-    for (size_t i = 0; i < r.n_records; i++)
-        free(r.records[i].path);
+    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
+    for (size_t i = 0; i < r.n_records; i++) free(r.records[i].path);
     free(r.records);
-    for (size_t i = 0; i < r.n_paths; i++)
-        free(r.paths[i]);
+    for (size_t i = 0; i < r.n_paths; i++) free(r.paths[i]);
     free(r.paths);
-    for (size_t i = 0; i < r.n_directories; i++)
-        free(r.directories[i].path);
+    for (size_t i = 0; i < r.n_directories; i++) free(r.directories[i].path);
     free(r.directories);
     free_listing(&r.replaced);
     free(r.target);

@@ -24,20 +24,22 @@ struct loss {
 struct salvage {
     const struct options *o;
     struct archive archive;
-    struct restore tree;    /* of the output */
+    struct restore tree; /* of the output */
     lmc_damage damage;
     json_t *report, *files, *unplaced;
-    struct loss *losses;    /* of the file at hand */
+    struct loss *losses; /* of the file at hand */
     size_t n_losses, room;
-    uint64_t got;           /* bytes of it */
-    uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size, lost, n_wrong;
+    uint64_t got; /* bytes of it */
+    uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
+        lost, n_wrong;
     int wants_base;
 };
 
 const char *name_loss(enum lmc_status status);
 
 /* The name of what was recovered of a file, below the output; NULL: nothing was. To be freed. */
-void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size, const char *where);
+void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
+                 const char *where);
 
 int write_report(struct salvage *s);
 

@@ -27,24 +27,31 @@ static const struct series_verb {
     int least, most; /* arguments; most -1: any number */
 } series_verbs[] = {
     {"add", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", series_add,
-     BIT(NAME) | BIT(EVERY) | BIT(ANCHOR) | BIT(VERIFY) | BIT(RM) | BIT(CODING) | BIT(KIND) | BIT(QUANT), 1, 1},
+     BIT(NAME) | BIT(EVERY) | BIT(ANCHOR) | BIT(VERIFY) | BIT(RM) | BIT(CODING) | BIT(KIND) |
+         BIT(QUANT),
+     1, 1},
     {"list", "[--json]", series_list, BIT(JSON), 0, 0},
     {"restore", "[-o OUT] [-f] NAME", series_restore, BIT(OUTPUT) | BIT(FORCE), 1, 1},
-    {"cat", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", series_cat, BIT(OUTPUT) | BIT(FORCE) | BIT(CAT), 1, 2},
-    {"prune", "[--dry-run] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", series_prune,
-     BIT(KEEP_LAST) | BIT(KEEP_EVERY) | BIT(KEEP) | BIT(DRY_RUN), 0, -1},
+    {"cat", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", series_cat,
+     BIT(OUTPUT) | BIT(FORCE) | BIT(CAT), 1, 2},
+    {"prune", "[--dry-run] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...",
+     series_prune, BIT(KEEP_LAST) | BIT(KEEP_EVERY) | BIT(KEEP) | BIT(DRY_RUN), 0, -1},
     {"keep", "NAME...", series_keep, 0, 1, -1},
     {"gc", "[--dry-run]", series_gc, BIT(DRY_RUN) | BIT(CODING), 0, 0},
     {"verify", "[NAME...]", series_verify, 0, 0, -1},
-    {"watch", "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] SOURCE_DIR", series_watch,
-     BIT(EVERY) | BIT(RM) | BIT(SETTLE) | BIT(INTERVAL) | BIT(ONCE) | BIT(MATCH) | BIT(CODING) | BIT(KIND) | BIT(QUANT), 1, 1},
+    {"watch",
+     "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
+     "SOURCE_DIR",
+     series_watch,
+     BIT(EVERY) | BIT(RM) | BIT(SETTLE) | BIT(INTERVAL) | BIT(ONCE) | BIT(MATCH) | BIT(CODING) |
+         BIT(KIND) | BIT(QUANT),
+     1, 1},
     {"rebuild", "[--every N]", series_rebuild, BIT(EVERY), 0, 0}};
 
 static const struct series_verb *find_series_verb(const char *name)
 {
     for (size_t i = 0; i < sizeof series_verbs / sizeof *series_verbs; i++)
-        if (strcmp(series_verbs[i].name, name) == 0)
-            return &series_verbs[i];
+        if (strcmp(series_verbs[i].name, name) == 0) return &series_verbs[i];
     return NULL;
 }
 
@@ -61,9 +68,12 @@ int check_series_options(char **files, int n_files, const struct options *o)
     given |= o->policy->is_given ? BIT(QUANT) : 0;
     given |= o->opaque || o->dtype != LMC_AUTO ? BIT(KIND) : 0;
     if (n_files > 1 && !verb)
-        return fail_series_usage(files[1], "is no verb; after the directory comes add, list, restore, cat, prune, keep, gc, verify, watch or rebuild");
+        return fail_series_usage(files[1],
+                                 "is no verb; after the directory comes add, list, restore, cat, "
+                                 "prune, keep, gc, verify, watch or rebuild");
     if (!verb || n_files - 2 < verb->least || (verb->most >= 0 && n_files - 2 > verb->most)) {
-        say(NULL, "usage: lmc series DIR %s %s", verb ? verb->name : "VERB", verb ? verb->usage : "...");
+        say(NULL, "usage: lmc series DIR %s %s", verb ? verb->name : "VERB",
+            verb ? verb->usage : "...");
         return fail_series_usage(NULL, "wrong number of arguments");
     }
     if ((given & ~verb->options) || o->bases->n || o->recursive) {

@@ -11,12 +11,15 @@
 #include "../input/options.h"
 #include "series_manifest.h"
 
-/* Of the snapshots that have that content, the one with the shortest chain, shorter than below; NULL: there is none. Since
- * every base has a shorter chain than what needs it, there are no loops, whatever repeats. */
-const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity, uint64_t below, int only_kept);
+/* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
+ * NULL: there is none. Since every base has a shorter chain than what needs it, there are no loops,
+ * whatever repeats. */
+const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity,
+                                       uint64_t below, int only_kept);
 
 /* NULL: it has none, or none is there. */
-const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e, int only_kept);
+const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
+                                    int only_kept);
 
 /* The deltas of its chain, as it is now; -1: the chain is broken. */
 long count_deltas(const struct series *s, const struct snapshot *e);
@@ -40,7 +43,9 @@ int read_identity(const char *path, uint8_t *identity, uint64_t *size, const str
 /* That the file is what was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
 
-/* By its name; or, among those of that state, the last one, or the one with that number in its name. */
-int choose_entry(const struct series *s, const char *text, enum snapshot_state state, struct snapshot **found);
+/* By its name; or, among those of that state, the last one, or the one with that number in its
+ * name. */
+int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
+                 struct snapshot **found);
 
 #endif

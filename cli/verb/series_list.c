@@ -26,7 +26,10 @@ static void format_time(char text[24], int64_t seconds)
 
 static const char *kind_of_entry(const struct snapshot *e)
 {
-    return e->file == FILE_MISSING ? "missing" : e->file == FILE_DAMAGED ? "damaged" : e->depth ? "delta" : "anchor";
+    return e->file == FILE_MISSING   ? "missing"
+           : e->file == FILE_DAMAGED ? "damaged"
+           : e->depth                ? "delta"
+                                     : "anchor";
 }
 
 static void print_entry(const struct series *s, const struct snapshot *e, int width)
@@ -35,11 +38,13 @@ static void print_entry(const struct series *s, const struct snapshot *e, int wi
     char when[24], depth[24] = "-";
     long n = count_deltas(s, e);
     format_time(when, e->time);
-    if (n >= 0)
-        snprintf(depth, sizeof depth, "%ld", n);
-    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  %s\n", width, e->name, state_names[e->state], kind_of_entry(e), depth,
-           (unsigned long long)e->size, (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when,
-           base ? base->name : e->file == FILE_THERE && e->depth ? "(missing)" : "");
+    if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
+    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  %s\n", width, e->name,
+           state_names[e->state], kind_of_entry(e), depth, (unsigned long long)e->size,
+           (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when,
+           base                                ? base->name
+           : e->file == FILE_THERE && e->depth ? "(missing)"
+                                               : "");
 }
 
 static json_t *make_json_entry(const struct series *s, const struct snapshot *e)
@@ -50,23 +55,20 @@ static json_t *make_json_entry(const struct series *s, const struct snapshot *e)
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     set_json(object, "kind", json_string(kind_of_entry(e)));
-    if (e->state != STATE_ADDING)
-        set_json_identity(object, "identity", e->identity);
-    if (n >= 0)
-        set_json(object, "depth", json_integer(n));
+    if (e->state != STATE_ADDING) set_json_identity(object, "identity", e->identity);
+    if (n >= 0) set_json(object, "depth", json_integer(n));
     set_json_number(object, "size", e->size);
     set_json_number(object, "packed_size", e->packed_size);
-    if (base)
-        set_json(object, "base", json_string(base->name));
+    if (base) set_json(object, "base", json_string(base->name));
     set_json(object, "time", json_integer(e->time));
-    if (e->source)
-        set_json(object, "source", json_string(e->source));
+    if (e->source) set_json(object, "source", json_string(e->source));
     return object;
 }
 
 static void print_series_as_json(const struct series *s)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *list = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object()),
+           *list = (json_t *)check_memory(json_array());
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE)
             json_array_append_new(list, make_json_entry(s, &s->list[i]));
@@ -84,19 +86,20 @@ static void print_series(const struct series *s)
     int width = 4;
     for (size_t i = 0; i < s->n; i++) {
         int length = (int)strlen(s->list[i].name);
-        if (s->list[i].state == STATE_GONE)
-            continue;
+        if (s->list[i].state == STATE_GONE) continue;
         n++;
         width = length > width ? length : width;
         size += s->list[i].size;
         packed += s->list[i].packed_size;
     }
-    printf("%-*s  state      kind     depth            size          packed     ratio  added                 base\n", width, "name");
+    printf("%-*s  state      kind     depth            size          packed     ratio  added       "
+           "          base\n",
+           width, "name");
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE)
-            print_entry(s, &s->list[i], width);
-    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n", (unsigned long long)n, (unsigned long long)size,
-           (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
+        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], width);
+    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, (unsigned long long)size, (unsigned long long)packed,
+           percent(packed, size), (unsigned long long)s->every);
 }
 
 int series_list(const char *directory, char **args, int n, const struct options *o)
@@ -105,10 +108,8 @@ int series_list(const char *directory, char **args, int n, const struct options 
     int code = open_series(&s, directory, TO_READ, o);
     (void)args;
     (void)n;
-    if (code == CODE_OK && o->json)
-        print_series_as_json(&s);
-    else if (code == CODE_OK)
-        print_series(&s);
+    if (code == CODE_OK && o->json) print_series_as_json(&s);
+    else if (code == CODE_OK) print_series(&s);
     close_series(&s);
     return code;
 }

@@ -13,7 +13,7 @@ struct look {
     uint64_t digest; /* of names, kinds, sizes, times */
     int64_t newest;  /* change, in nanoseconds */
     size_t n_files;
-    int is_whole;    /* all could be looked at */
+    int is_whole; /* all could be looked at */
 };
 
 struct look look_at(const char *path);

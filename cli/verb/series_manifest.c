@@ -37,10 +37,8 @@ const char *find_fault_of_name(const char *name)
     json_t *string = json_string(name);
     size_t size = strlen(name);
     json_decref(string);
-    if (size == 0 || size > MAX_NAME)
-        return "is empty or longer than 200 bytes";
-    if (name[0] == '.' || name[0] == '-')
-        return "begins with '.' or '-'";
+    if (size == 0 || size > MAX_NAME) return "is empty or longer than 200 bytes";
+    if (name[0] == '.' || name[0] == '-') return "begins with '.' or '-'";
     for (size_t i = 0; i < size; i++)
         if (name[i] == '/' || name[i] == '\\' || (unsigned char)name[i] < 32 || name[i] == 127)
             return "holds a slash, a backslash or a control character";
@@ -54,8 +52,7 @@ static int follows_step(const char *name, const char *at)
     size_t n = (size_t)(at - name);
     n -= n > 4 && strchr("-_=", at[-1]);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (n >= 4 && strncasecmp(name + n - 4, words[i], 4) == 0)
-            return 1;
+        if (n >= 4 && strncasecmp(name + n - 4, words[i], 4) == 0) return 1;
     return 0;
 }
 
@@ -71,8 +68,7 @@ int find_number(const char *name, uint64_t *number)
             best = rank;
         }
     }
-    if (!found || strspn(found, DIGITS) > 18 + strspn(found, "0"))
-        return 0;
+    if (!found || strspn(found, DIGITS) > 18 + strspn(found, "0")) return 0;
     *number = strtoull(found, NULL, 10);
     return 1;
 }
@@ -111,17 +107,14 @@ void drop_entries(struct series *s, enum snapshot_state state)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == state)
-            free_entry(&s->list[i]);
-        else
-            s->list[n++] = s->list[i];
+        if (s->list[i].state == state) free_entry(&s->list[i]);
+        else s->list[n++] = s->list[i];
     s->n = n;
 }
 
 void free_list(struct series *s)
 {
-    for (size_t i = 0; i < s->n; i++)
-        free_entry(&s->list[i]);
+    for (size_t i = 0; i < s->n; i++) free_entry(&s->list[i]);
     free(s->list);
     s->list = NULL;
     s->n = 0;
@@ -130,8 +123,7 @@ void free_list(struct series *s)
 struct snapshot *find_name(const struct series *s, const char *name)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (strcmp(s->list[i].name, name) == 0)
-            return &s->list[i];
+        if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
     return NULL;
 }
 
@@ -141,8 +133,7 @@ void look_at_file(struct snapshot *e)
     struct stat st;
     int fd = open(e->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     e->file = fd < 0 && errno == ENOENT ? FILE_MISSING : FILE_DAMAGED;
-    if (fd < 0)
-        return;
+    if (fd < 0) return;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_at(fd, 0, header, sizeof header) == 0 &&
         lmc_read_header(header, e->wanted, &e->depth) == LMC_OK) {
         e->file = FILE_THERE;
@@ -155,7 +146,9 @@ void look_at_file(struct snapshot *e)
 
 static int fail_manifest(const struct series *s, const char *what)
 {
-    return fail(CODE_CORRUPT, s->manifest_path, "is damaged: %s; nothing was changed; 'lmc series DIR rebuild' makes it anew from the snapshots",
+    return fail(CODE_CORRUPT, s->manifest_path,
+                "is damaged: %s; nothing was changed; 'lmc series DIR rebuild' makes it anew from "
+                "the snapshots",
                 what);
 }
 
@@ -163,7 +156,8 @@ static int fail_manifest(const struct series *s, const char *what)
 
 static void format_check(char text[CHECK_SIZE + 1], const void *data, size_t size)
 {
-    snprintf(text, CHECK_SIZE + 1, "\"crc32c\": \"%08lx\"}\n", (unsigned long)lmc_crc32c(0, data, size));
+    snprintf(text, CHECK_SIZE + 1, "\"crc32c\": \"%08lx\"}\n",
+             (unsigned long)lmc_crc32c(0, data, size));
 }
 
 static int parse_entry(struct series *s, json_t *item)
@@ -171,18 +165,18 @@ static int parse_entry(struct series *s, json_t *item)
     const char *name, *state, *source = NULL, *identity = NULL;
     json_int_t time, size = 0;
     struct snapshot *e;
-    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state, "time", &time, "source", &source,
-                    "identity", &identity, "size", &size) != 0)
+    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state,
+                    "time", &time, "source", &source, "identity", &identity, "size", &size) != 0)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
-    if (find_name(s, name))
-        return fail_manifest(s, "it holds a name twice");
+    if (find_name(s, name)) return fail_manifest(s, "it holds a name twice");
     e = add_entry_to_series(s, name, source);
-    for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0; e->state = (enum snapshot_state)(e->state + 1))
-        if (e->state == STATE_GONE)
-            return fail_manifest(s, "it holds an unknown state");
-    if (size < 0 || (e->state == STATE_ADDING) != !identity || (identity && !parse_identity(e->identity, identity)))
+    for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
+         e->state = (enum snapshot_state)(e->state + 1))
+        if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
+    if (size < 0 || (e->state == STATE_ADDING) != !identity ||
+        (identity && !parse_identity(e->identity, identity)))
         return fail_manifest(s, "it holds a size or an identity that is none");
     e->size = (uint64_t)size;
     e->time = time;
@@ -199,20 +193,20 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
     int code = CODE_OK;
     format_check(check, text, size < CHECK_SIZE ? 0 : size - CHECK_SIZE);
     if (json_unpack(root, "{s:I}", "lmc_series", &version) == 0 && version > MANIFEST_VERSION)
-        code = fail(CODE_ERROR, s->manifest_path, "has version %lld, which this lmc does not know; get a newer one", (long long)version);
-    else if (version != MANIFEST_VERSION || json_unpack(root, "{s:I, s:I, s:o, s:s !}", "lmc_series", &version, "every", &every, "snapshots",
-                                                        &list, "crc32c", &crc) != 0 || !json_is_array(list))
+        code = fail(CODE_ERROR, s->manifest_path,
+                    "has version %lld, which this lmc does not know; get a newer one",
+                    (long long)version);
+    else if (version != MANIFEST_VERSION ||
+             json_unpack(root, "{s:I, s:I, s:o, s:s !}", "lmc_series", &version, "every", &every,
+                         "snapshots", &list, "crc32c", &crc) != 0 ||
+             !json_is_array(list))
         code = fail_manifest(s, "it is not what lmc has written");
     else if (size < CHECK_SIZE || memcmp(check, text + size - CHECK_SIZE, CHECK_SIZE) != 0)
         code = fail_manifest(s, "its checksum does not match");
-    else if (every < 1)
-        code = fail_manifest(s, "the distance of anchors is none");
-    else
-        s->every = (uint64_t)every;
+    else if (every < 1) code = fail_manifest(s, "the distance of anchors is none");
+    else s->every = (uint64_t)every;
     if (code == CODE_OK)
-        json_array_foreach(list, i, item)
-            if (code == CODE_OK)
-                code = parse_entry(s, item);
+        json_array_foreach(list, i, item) if (code == CODE_OK) code = parse_entry(s, item);
     json_decref(root);
     return code;
 }
@@ -224,8 +218,7 @@ int holds_snapshots(const char *directory)
     int found = 0, error = d || errno == ENOENT ? 0 : errno;
     while (d && !found && (entry = next_entry(d, &error)) != NULL)
         found = entry->d_name[0] != '.' && has_suffix(entry->d_name);
-    if (d)
-        closedir(d);
+    if (d) closedir(d);
     if (error) /* then nobody begins a new list there */
         fail_errno(directory, error, "cannot read the directory");
     return found || error;
@@ -234,7 +227,9 @@ int holds_snapshots(const char *directory)
 int fail_no_manifest(const struct series *s)
 {
     if (holds_snapshots(s->directory))
-        return fail(CODE_ERROR, s->directory, "holds " SUFFIX " files, but no " MANIFEST_NAME "; 'lmc series DIR rebuild' makes it of them");
+        return fail(CODE_ERROR, s->directory,
+                    "holds " SUFFIX " files, but no " MANIFEST_NAME
+                    "; 'lmc series DIR rebuild' makes it of them");
     return fail(CODE_ERROR, s->directory, "is no series; 'lmc series DIR add SNAPSHOT' begins one");
 }
 
@@ -245,7 +240,9 @@ int load_manifest(struct series *s)
     size_t got;
     char *text;
     if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR ? fail_no_manifest(s) : fail_errno(s->manifest_path, errno, "cannot open it");
+        return errno == ENOENT || errno == ENOTDIR
+                   ? fail_no_manifest(s)
+                   : fail_errno(s->manifest_path, errno, "cannot open it");
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MANIFEST_MAX_SIZE) {
         close(fd);
         return fail_manifest(s, "it is no file, or larger than any series");
@@ -253,16 +250,12 @@ int load_manifest(struct series *s)
     text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
     error = read_full(fd, text, (size_t)st.st_size, &got);
     text[got] = 0;
-    if (error)
-        code = fail_errno(s->manifest_path, error, "cannot read it");
+    if (error) code = fail_errno(s->manifest_path, error, "cannot read it");
     close(fd);
-    if (code == CODE_OK)
-        code = parse_manifest(s, text, got);
+    if (code == CODE_OK) code = parse_manifest(s, text, got);
     free(text);
-    if (code != CODE_OK)
-        free_list(s);
-    for (size_t i = 0; i < s->n; i++)
-        look_at_file(&s->list[i]);
+    if (code != CODE_OK) free_list(s);
+    for (size_t i = 0; i < s->n; i++) look_at_file(&s->list[i]);
     return code;
 }
 
@@ -277,8 +270,7 @@ static char *format_entry(const struct snapshot *e)
         set_json_number(object, "size", e->size);
     }
     set_json(object, "time", json_integer(e->time));
-    if (e->source)
-        set_json(object, "source", json_string(e->source));
+    if (e->source) set_json(object, "source", json_string(e->source));
     text = (char *)check_memory(json_dumps(object, 0));
     json_decref(object);
     return text;
@@ -297,7 +289,8 @@ static char *format_manifest(const struct series *s, size_t *size)
 {
     char line[128], *text = NULL;
     *size = 0;
-    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION, (unsigned long long)s->every);
+    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n",
+             MANIFEST_VERSION, (unsigned long long)s->every);
     append_text(&text, size, line);
     for (size_t i = 0; i < s->n; i++) {
         char *entry = format_entry(&s->list[i]);
@@ -318,8 +311,7 @@ int save_manifest(const struct series *s)
     char *text;
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
-    if (code != CODE_OK)
-        return code;
+    if (code != CODE_OK) return code;
     text = format_manifest(s, &size);
     memset(&attributes, 0, sizeof attributes);
     write_output(&out, text, size); /* what fails is found again by commit_output */

@@ -16,7 +16,8 @@ int set_lock(const struct series *s, enum lock which, int command, short type);
 /* 0 or errno; waits. */
 int take_lock(const struct series *s, enum lock which, short type);
 
-/* Outputs that were never completed. A directory of such a name can be somebody's old one, see exchange_trees(). */
+/* Outputs that were never completed. A directory of such a name can be somebody's old one, see
+ * exchange_trees(). */
 int remove_temporaries(const struct series *s);
 
 enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
@@ -24,6 +25,7 @@ enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
 void close_series(struct series *s);
 
 /* To be closed in any case. */
-int open_series(struct series *s, const char *directory, enum purpose purpose, const struct options *o);
+int open_series(struct series *s, const char *directory, enum purpose purpose,
+                const struct options *o);
 
 #endif

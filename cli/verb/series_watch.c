@@ -32,8 +32,8 @@
 struct watched {
     char *name;
     uint64_t digest;
-    double since;     /* it was so, by the clock of this machine */
-    double tried;     /* and could not be added; or, told_of: is left there for good; 0: not tried */
+    double since; /* it was so, by the clock of this machine */
+    double tried; /* and could not be added; or, told_of: is left there for good; 0: not tried */
     int is_told;
 };
 
@@ -51,8 +51,7 @@ static int compare_watched(const void *a, const void *b)
 
 static void free_watched(struct watched *list, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        free(list[i].name);
+    for (size_t i = 0; i < n; i++) free(list[i].name);
     free(list);
 }
 
@@ -62,11 +61,13 @@ static int is_watched(const struct watch *w, const char *name)
     char *path;
     struct stat st, series;
     int result;
-    if (name[0] == '.' || has_suffix(name) || (w->o->series.match && fnmatch(w->o->series.match, name, 0) != 0))
+    if (name[0] == '.' || has_suffix(name) ||
+        (w->o->series.match && fnmatch(w->o->series.match, name, 0) != 0))
         return 0;
     path = join_path(w->source, name);
     result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-             !(stat(w->directory, &series) == 0 && same_file(&st, &series)) && !lies_within(w->directory, path);
+             !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&
+             !lies_within(w->directory, path);
     free(path);
     return result;
 }
@@ -79,15 +80,13 @@ static int list_watched(struct watch *w)
     struct dirent *entry;
     DIR *d = opendir(w->source);
     int error = 0;
-    if (!d)
-        return fail_errno(w->source, errno, "cannot read the directory");
+    if (!d) return fail_errno(w->source, errno, "cannot read the directory");
     while ((entry = next_entry(d, &error)) != NULL)
         if (is_watched(w, entry->d_name)) {
             list = (struct watched *)resize(list, n + 1, sizeof *list);
             memset(&list[n], 0, sizeof *list);
             for (size_t i = 0; i < w->n; i++)
-                if (strcmp(w->list[i].name, entry->d_name) == 0)
-                    list[n] = w->list[i];
+                if (strcmp(w->list[i].name, entry->d_name) == 0) list[n] = w->list[i];
             list[n].name = copy_string(entry->d_name, strlen(entry->d_name));
             n++;
         }
@@ -95,16 +94,16 @@ static int list_watched(struct watch *w)
     free_watched(w->list, w->n);
     w->list = list;
     w->n = n;
-    if (n)
-        qsort(list, n, sizeof *list, compare_watched);
+    if (n) qsort(list, n, sizeof *list, compare_watched);
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
-/* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe the file's own times and the
- * clock, of which either may be wrong. */
+/* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe
+ * the file's own times and the clock, of which either may be wrong. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
 {
-    double settle = is_given(w->o, SERIES_SETTLE) ? (double)w->o->series.settle : DEFAULT_SETTLE, age;
+    double settle = is_given(w->o, SERIES_SETTLE) ? (double)w->o->series.settle : DEFAULT_SETTLE,
+           age;
     struct timespec t;
     if (e->since <= 0 || k->digest != e->digest) {
         e->since = now();
@@ -113,7 +112,9 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
         e->is_told = 0;
     }
     clock_gettime(CLOCK_REALTIME, &t);
-    age = is_given(w->o, SERIES_ONCE) ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
+    age = is_given(w->o, SERIES_ONCE)
+              ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9
+              : 0;
     return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
 }
 
@@ -127,10 +128,12 @@ static const struct snapshot *find_added(const struct series *s, const char *nam
 /* What is in the series and does not go has nothing more to be done to it. */
 static int is_finished(const struct watch *w, struct watched *e, const struct snapshot *added)
 {
-    if (!added || (w->o->remove_source && added->state == STATE_KEPT))
-        return 0;
+    if (!added || (w->o->remove_source && added->state == STATE_KEPT)) return 0;
     if (added->source && strcmp(added->source, e->name) != 0 && !e->is_told) {
-        say(e->name, "is not added: the series has %.250s already, made of %.250s; add it under another name", added->name, added->source);
+        say(e->name,
+            "is not added: the series has %.250s already, made of %.250s; add it under another "
+            "name",
+            added->name, added->source);
         e->is_told = 1;
     }
     return 1;
@@ -147,10 +150,10 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
         e->is_told = 1;
     } else if (!fault && !is_finished(w, e, added)) {
         struct look k = look_at(path);
-        if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) && !(added && e->is_told)) {
+        if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) &&
+            !(added && e->is_told)) {
             code = add_source_to_series(w->directory, path, name, 1, w->o);
-            if (code != CODE_OK)
-                e->tried = now();
+            if (code != CODE_OK) e->tried = now();
             e->is_told = added && code != CODE_OK; /* it differs, and will until it changes */
         }
     }
@@ -170,8 +173,7 @@ static int watch_once(struct watch *w, int *is_fatal)
     s.lock_fd = -1;
     if (code == CODE_OK && exists) /* what it has now: one lock at a time */
         code = open_series(&s, w->directory, TO_READ, w->o);
-    if (s.lock_fd >= 0)
-        close(s.lock_fd);
+    if (s.lock_fd >= 0) close(s.lock_fd);
     s.lock_fd = -1;
     *is_fatal = code != CODE_OK;
     for (size_t i = 0; i < w->n && !*is_fatal; i++)
@@ -191,8 +193,7 @@ int series_watch(const char *directory, char **args, int n, const struct options
     w.directory = directory;
     w.source = args[0];
     w.o = o;
-    if (stat(args[0], &st) != 0)
-        return fail_errno(args[0], errno, "cannot look at it");
+    if (stat(args[0], &st) != 0) return fail_errno(args[0], errno, "cannot look at it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, args[0], "is no directory; 'lmc series DIR add' adds a file");
     if (stat(directory, &series) == 0 && same_file(&st, &series))
@@ -200,10 +201,8 @@ int series_watch(const char *directory, char **args, int n, const struct options
     for (;;) {
         struct timespec pause = {DEFAULT_INTERVAL, 0};
         code = worse(code, watch_once(&w, &is_fatal));
-        if (is_fatal || is_given(o, SERIES_ONCE))
-            break;
-        if (is_given(o, SERIES_INTERVAL))
-            pause.tv_sec = (time_t)o->series.interval;
+        if (is_fatal || is_given(o, SERIES_ONCE)) break;
+        if (is_given(o, SERIES_INTERVAL)) pause.tv_sec = (time_t)o->series.interval;
         nanosleep(&pause, NULL);
     }
     free_watched(w.list, w.n);

@@ -21,33 +21,28 @@ static void take_scan(struct stats_row *row, const struct scan *scan)
     unsigned n = count_exponents(scan, counts), first = 0;
     row->n_zero = scan->n_zero;
     row->n_flipped = scan->n_flipped;
-    for (unsigned p = 0; p < scan->width; p++)
-        row->entropy[p] = find_entropy(scan->planes[p], 256);
-    while (n && !counts[n - 1])
-        n--;
-    while (first < n && !counts[first])
-        first++;
-    if (first == n)
-        return;
+    for (unsigned p = 0; p < scan->width; p++) row->entropy[p] = find_entropy(scan->planes[p], 256);
+    while (n && !counts[n - 1]) n--;
+    while (first < n && !counts[first]) first++;
+    if (first == n) return;
     row->first_exponent = first;
     row->n_exponents = n - first;
     row->exponents = (uint64_t *)resize(NULL, row->n_exponents, sizeof *row->exponents);
     memcpy(row->exponents, counts + first, row->n_exponents * sizeof *counts);
 }
 
-/* A tensor is compared with one, and one with it: of several that would be, as of weights and gradients of one name in several files, with
- * that of the same path. The others are new. */
+/* A tensor is compared with one, and one with it: of several that would be, as of weights and
+ * gradients of one name in several files, with that of the same path. The others are new. */
 static void pair_rows(struct diff *d)
 {
     struct diff_row **taker = (struct diff_row **)resize(NULL, d->old_items.n, sizeof *taker);
     memset(taker, 0, d->old_items.n * sizeof *taker);
     for (size_t i = 0; i < d->new_items.n; i++)
         if (d->rows[i].old) {
-            struct diff_row *row = &d->rows[i], **other = &taker[row->old - d->old_items.list], *left = *other;
-            if (!left || strcmp(row->item->path, row->old->path) == 0)
-                *other = row;
-            else
-                left = row;
+            struct diff_row *row = &d->rows[i], **other = &taker[row->old - d->old_items.list],
+                            *left = *other;
+            if (!left || strcmp(row->item->path, row->old->path) == 0) *other = row;
+            else left = row;
             if (left) {
                 left->old = NULL;
                 left->kind = DIFF_ADDED;
@@ -74,7 +69,8 @@ static int measure_step(struct stats_step *step, struct scan *scan)
     return code;
 }
 
-/* Whole snapshots share the buffers of the first, and so do the deltas that are made of them: memory must not grow with the series. */
+/* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
+ * memory must not grow with the series. */
 static int share_buffers(struct base *bases, size_t n, const struct options *o)
 {
     lmc_reader *lender = NULL;
@@ -82,8 +78,7 @@ static int share_buffers(struct base *bases, size_t n, const struct options *o)
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
         struct base *b = &bases[i];
         code = open_base(b, o);
-        if (code != CODE_OK || !b->is_archive || b->archive.chain_depth)
-            continue;
+        if (code != CODE_OK || !b->is_archive || b->archive.chain_depth) continue;
         b->archive.lender = lender;
         code = identify_base(b, o);
         lender = lender ? lender : b->archive.reader;
@@ -100,12 +95,10 @@ int measure_steps(struct stats *s, struct base *bases)
         d->o = s->o;
         d->a = i ? &bases[i - 1] : NULL;
         d->b = &bases[i];
-        if (i)
-            d->old_items = s->steps[i - 1].diff.new_items;
+        if (i) d->old_items = s->steps[i - 1].diff.new_items;
         code = prepare_base(d->b, s->o);
         progress_start(d->b->name, LMC_UNKNOWN_SIZE);
-        if (code == CODE_OK)
-            code = measure_step(&s->steps[i], scan);
+        if (code == CODE_OK) code = measure_step(&s->steps[i], scan);
         progress_clear();
     }
     free(scan);
@@ -130,8 +123,7 @@ void free_stats(struct stats *s)
 double sum_planes(const struct stats_sum *sum)
 {
     double size = 0;
-    for (unsigned p = 0; p < SCAN_MAX_WIDTH; p++)
-        size += sum->plane_sizes[p];
+    for (unsigned p = 0; p < SCAN_MAX_WIDTH; p++) size += sum->plane_sizes[p];
     return size;
 }
 
@@ -147,12 +139,10 @@ void add_row(struct stats_sum *sum, const struct diff_row *d, const struct stats
         sum->plane_sizes[p] += row->entropy[p] * (double)d->n / 8;
     for (unsigned i = 0; i < row->n_exponents; i++)
         sum->exponents[row->first_exponent + i] += row->exponents[i];
-    if (!d->old)
-        return;
+    if (!d->old) return;
     sum->n_compared += d->n;
     sum->n_changed += d->n_changed;
-    if (!has_sign_bit(lmc_find_dtype(d->item->dtype)))
-        return;
+    if (!has_sign_bit(lmc_find_dtype(d->item->dtype))) return;
     sum->n_signed += d->n;
     sum->n_flipped += row->n_flipped;
 }
@@ -161,20 +151,22 @@ void sum_step(struct stats_sum *sums, const struct stats_step *step)
 {
     memset(sums, 0, STATS_KINDS * sizeof *sums);
     for (size_t i = 0; i < step->diff.new_items.n; i++) {
-        add_row(&sums[lmc_find_dtype(step->diff.rows[i].item->dtype)], &step->diff.rows[i], &step->rows[i]);
+        add_row(&sums[lmc_find_dtype(step->diff.rows[i].item->dtype)], &step->diff.rows[i],
+                &step->rows[i]);
         add_row(&sums[STATS_ALL], &step->diff.rows[i], &step->rows[i]);
     }
 }
 
 const char *name_kind(int kind)
 {
-    return kind == STATS_ALL ? "all" : kind == LMC_AUTO ? "bytes" : lmc_dtype_name((enum lmc_dtype)kind);
+    return kind == STATS_ALL  ? "all"
+           : kind == LMC_AUTO ? "bytes"
+                              : lmc_dtype_name((enum lmc_dtype)kind);
 }
 
 int has_one_kind(const struct stats_sum *sums)
 {
     for (int kind = 0; kind < STATS_ALL; kind++)
-        if (sums[kind].n_items)
-            return sums[kind].n_items == sums[STATS_ALL].n_items;
+        if (sums[kind].n_items) return sums[kind].n_items == sums[STATS_ALL].n_items;
     return 0;
 }

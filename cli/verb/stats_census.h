@@ -18,15 +18,17 @@ struct options;
 
 /* What diff.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {
-    uint64_t n_zero, n_flipped;     /* n_flipped: top bits that differ from those of the snapshot before */
+    uint64_t n_zero,
+        n_flipped; /* n_flipped: top bits that differ from those of the snapshot before */
     double entropy[SCAN_MAX_WIDTH]; /* bits for each element, by plane, the lowest first */
     unsigned first_exponent, n_exponents;
-    uint64_t *exponents;            /* how often each occurs, from first_exponent on, as stored; NULL: none */
+    uint64_t *exponents; /* how often each occurs, from first_exponent on, as stored; NULL: none */
 };
 
 /* A snapshot, compared with the one before. */
 struct stats_step {
-    struct diff diff;       /* a: NULL in the first. The first new_items.n rows have them in their order, then come removed ones */
+    struct diff diff; /* a: NULL in the first. The first new_items.n rows have them in their order,
+                         then come removed ones */
     struct stats_row *rows; /* of the former */
 };
 
@@ -41,13 +43,16 @@ int measure_steps(struct stats *s, struct base *bases);
 
 void free_stats(struct stats *s);
 
-#define STATS_KINDS (LMC_DTYPE_COUNT + 1) /* the dtypes, those that are bytes to the codec as LMC_AUTO; and all together */
+#define STATS_KINDS                                                                                \
+    (LMC_DTYPE_COUNT +                                                                             \
+     1) /* the dtypes, those that are bytes to the codec as LMC_AUTO; and all together */
 #define STATS_ALL LMC_DTYPE_COUNT
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
-    double plane_sizes[SCAN_MAX_WIDTH];          /* bytes that the entropies come to */
-    uint64_t n_compared, n_changed, n_signed, n_flipped, delta; /* n_signed: compared, and with a sign */
+    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes that the entropies come to */
+    uint64_t n_compared, n_changed, n_signed, n_flipped,
+        delta; /* n_signed: compared, and with a sign */
     uint64_t exponents[SCAN_MAX_EXPONENTS];
 };
 

@@ -22,8 +22,8 @@ int count_plots(const struct stats *s);
 struct chart {
     struct plot plot;
     const struct stats *stats;
-    char **labels; /* of the snapshots */
-    size_t first;  /* snapshot that is shown */
+    char **labels;                         /* of the snapshots */
+    size_t first;                          /* snapshot that is shown */
     double left, top, width, height, step; /* of what is drawn, without labels */
 };
 
@@ -49,7 +49,8 @@ void plot_snapshot_labels(const struct chart *c);
 void choose_colors(int colors[STATS_ALL], const struct stats *s);
 
 /* A box; lower planes are paler. Left open for a title. */
-void plot_plane(const struct chart *c, int color, int kind, unsigned plane, double x, double y, double width, double height);
+void plot_plane(const struct chart *c, int color, int kind, unsigned plane, double x, double y,
+                double width, double height);
 
 void plot_title(const struct chart *c, size_t snapshot, const char *what, double share);
 

@@ -25,31 +25,30 @@ static int compare_heat_lines(const void *a, const void *b)
 {
     const struct heat_line *x = (const struct heat_line *)a, *y = (const struct heat_line *)b;
     int order = compare_names(x->item->name, y->item->name);
-    if (order == 0)
-        order = compare_names(x->item->path, y->item->path);
+    if (order == 0) order = compare_names(x->item->path, y->item->path);
     return order ? order : x->number < y->number ? -1 : 1;
 }
 
 struct heat {
     struct heat_line *lines;
     size_t n_lines;
-    size_t **line_of;  /* of each snapshot's items: a line's number */
-    size_t *place_of;  /* of each line: its place among those that are shown */
+    size_t **line_of; /* of each snapshot's items: a line's number */
+    size_t *place_of; /* of each line: its place among those that are shown */
     size_t n_shown;
 };
 
 /* Whether a tensor that was gone is there again: it goes on in the same line. */
 static int is_continued(const struct heat_line *a, const struct heat_line *b)
 {
-    return strcmp(a->item->name, b->item->name) == 0 && strcmp(a->item->path, b->item->path) == 0 && a->last < b->first;
+    return strcmp(a->item->name, b->item->name) == 0 && strcmp(a->item->path, b->item->path) == 0 &&
+           a->last < b->first;
 }
 
 static void find_heat_lines(struct heat *h, const struct stats *s)
 {
     size_t room = 0;
     memset(h, 0, sizeof *h);
-    for (size_t i = 0; i < s->n; i++)
-        room += s->steps[i].diff.new_items.n;
+    for (size_t i = 0; i < s->n; i++) room += s->steps[i].diff.new_items.n;
     h->lines = (struct heat_line *)resize(NULL, room, sizeof *h->lines);
     h->line_of = (size_t **)resize(NULL, s->n, sizeof *h->line_of);
     for (size_t i = 0; i < s->n; i++) {
@@ -66,8 +65,7 @@ static void find_heat_lines(struct heat *h, const struct stats *s)
                 h->lines[h->n_lines++].is_shown = 0;
             }
             h->lines[h->line_of[i][k]].last = i;
-            if (d->rows[k].old && d->rows[k].n)
-                h->lines[h->line_of[i][k]].is_shown = 1;
+            if (d->rows[k].old && d->rows[k].n) h->lines[h->line_of[i][k]].is_shown = 1;
         }
     }
     qsort(h->lines, h->n_lines, sizeof *h->lines, compare_heat_lines);
@@ -76,16 +74,14 @@ static void find_heat_lines(struct heat *h, const struct stats *s)
         if (h->lines[i].is_shown) {
             if (h->n_shown && is_continued(&h->lines[h->n_shown - 1], &h->lines[i]))
                 h->lines[h->n_shown - 1].last = h->lines[i].last;
-            else
-                h->lines[h->n_shown++] = h->lines[i];
+            else h->lines[h->n_shown++] = h->lines[i];
             h->place_of[h->lines[i].number] = h->n_shown - 1;
         }
 }
 
 static void free_heat(struct heat *h, const struct stats *s)
 {
-    for (size_t i = 0; i < s->n; i++)
-        free(h->line_of[i]);
+    for (size_t i = 0; i < s->n; i++) free(h->line_of[i]);
     free(h->line_of);
     free(h->place_of);
     free(h->lines);
@@ -102,7 +98,8 @@ static char *name_heat_line(const struct heat *h, size_t i)
                    (i + 1 == h->n_shown || strcmp(h->lines[i + 1].item->name, item->name) != 0);
     size_t size = strlen(item->name) + strlen(item->path) + 32;
     char *text = (char *)resize(NULL, size, 1);
-    snprintf(text, size, "%s%s%s", *item->name ? item->name : "(all)", is_alone || !*item->path ? "" : " in ", is_alone ? "" : item->path);
+    snprintf(text, size, "%s%s%s", *item->name ? item->name : "(all)",
+             is_alone || !*item->path ? "" : " in ", is_alone ? "" : item->path);
     return text;
 }
 
@@ -116,10 +113,15 @@ static void plot_heat_scale(const struct chart *c, double y)
 {
     static const char *const ticks[] = {"0.01 %", "0.1 %", "1 %", "10 %", "100 %"};
     for (int i = 0; i < 32; i++)
-        fprintf(c->plot.file, "<rect class=\"k0\" fill-opacity=\"%.3f\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"10\"/>\n", 0.06 + 0.94 * i / 31, c->left + 20 + 8 * i, y);
+        fprintf(c->plot.file,
+                "<rect class=\"k0\" fill-opacity=\"%.3f\" x=\"%.1f\" y=\"%.1f\" width=\"8\" "
+                "height=\"10\"/>\n",
+                0.06 + 0.94 * i / 31, c->left + 20 + 8 * i, y);
     for (int i = 0; i < 5; i++)
         plot_label(&c->plot, "soft", c->left + 20 + 64 * i, y + 24, "middle", 0, ticks[i], 8);
-    fprintf(c->plot.file, "<rect class=\"line\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\"/>\n", c->left + 320, y);
+    fprintf(c->plot.file,
+            "<rect class=\"line\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\"/>\n",
+            c->left + 320, y);
     plot_label(&c->plot, "soft", c->left + 340, y + 9, "start", 0, "unchanged", 10);
 }
 
@@ -138,24 +140,30 @@ void plot_density(struct chart *c)
     make_room_for_labels(c);
     c->top = 100;
     c->height = HEAT_HEIGHT * (double)h.n_shown;
-    begin_plot(&c->plot, c->left + (c->width < 420 ? 420 : c->width) + 24, c->top + c->height + find_label_height(c), "Change density",
+    begin_plot(&c->plot, c->left + (c->width < 420 ? 420 : c->width) + 24,
+               c->top + c->height + find_label_height(c), "Change density",
                "Share of the elements that differ from the snapshot before");
     plot_heat_scale(c, 58);
     for (size_t i = 0; i < h.n_shown; i++) {
         char *text = name_heat_line(&h, i);
-        plot_label(&c->plot, "ink", c->left - 8, c->top + HEAT_HEIGHT * (double)i + 11, "end", 0, text, HEAT_CHARACTERS);
+        plot_label(&c->plot, "ink", c->left - 8, c->top + HEAT_HEIGHT * (double)i + 11, "end", 0,
+                   text, HEAT_CHARACTERS);
         free(text);
     }
     for (size_t i = 1; i < s->n; i++)
         for (size_t k = 0; k < s->steps[i].diff.new_items.n; k++) {
             const struct diff_row *row = &s->steps[i].diff.rows[k];
-            double share = row->n ? (double)row->n_changed / (double)row->n : 0, gap = c->step >= 8 ? 1 : 0;
+            double share = row->n ? (double)row->n_changed / (double)row->n : 0,
+                   gap = c->step >= 8 ? 1 : 0;
             size_t place;
-            if (!row->old || !row->n)
-                continue;
+            if (!row->old || !row->n) continue;
             place = h.place_of[h.line_of[i][k]];
-            fprintf(c->plot.file, "<rect class=\"%s\" fill-opacity=\"%.3f\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\">", share > 0 ? "k0" : "line",
-                    0.06 + 0.94 * find_heat(share), c->left + c->step * (double)(i - 1), c->top + HEAT_HEIGHT * (double)place, c->step - gap, HEAT_HEIGHT - 1);
+            fprintf(c->plot.file,
+                    "<rect class=\"%s\" fill-opacity=\"%.3f\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
+                    "height=\"%.2f\">",
+                    share > 0 ? "k0" : "line", 0.06 + 0.94 * find_heat(share),
+                    c->left + c->step * (double)(i - 1), c->top + HEAT_HEIGHT * (double)place,
+                    c->step - gap, HEAT_HEIGHT - 1);
             plot_title(c, i, row->item->name, share);
             fputs("</rect>\n", c->plot.file);
         }

@@ -19,8 +19,7 @@ int check_plots(const struct stats *s)
     for (int which = 0; which < count_plots(s) && code == CODE_OK; which++) {
         char *path = name_plot(s, (enum stats_plot)which);
         code = check_output(path, NULL, s->o->force);
-        if (code == CODE_OK)
-            code = protect_bases(NULL, path, 0, s->o);
+        if (code == CODE_OK) code = protect_bases(NULL, path, 0, s->o);
         free(path);
     }
     return code;
@@ -33,10 +32,8 @@ int write_plots(const struct stats *s)
         char *path = name_plot(s, (enum stats_plot)which);
         struct chart c;
         open_chart(&c, s, which == PLOT_DENSITY, 56, which == PLOT_DENSITY ? 40 : 56);
-        if (which == PLOT_DENSITY)
-            plot_density(&c);
-        else
-            plot_compressibility(&c);
+        if (which == PLOT_DENSITY) plot_density(&c);
+        else plot_compressibility(&c);
         code = save_plot(&c.plot, path, s->o);
         close_chart(&c);
         free(path);

@@ -18,7 +18,8 @@ struct tally {
     uint64_t n_files, size;
 };
 
-static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                      size_t size)
 {
     return read_second_look(&((struct tally *)user)->again, number, offset, dst, size);
 }
@@ -41,8 +42,7 @@ int test_file(const char *path, const struct options *o)
     double start = now();
     const lmc_base *base;
     int code = open_snapshot_source(&s, path, o);
-    if (code == CODE_OK)
-        code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
         enum lmc_status status;
         memset(&options, 0, sizeof options);
@@ -61,12 +61,12 @@ int test_file(const char *path, const struct options *o)
         status = lmc_restore_snapshot(&stream, &options, NULL);
         progress_clear();
         close_second_look(&tally.again);
-        if (status != LMC_OK)
-            code = fail_restore(&s, status, o);
+        if (status != LMC_OK) code = fail_restore(&s, status, o);
     }
     if (code == CODE_OK && o->verbosity >= 2)
-        say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files, tally.n_files == 1 ? "" : "s",
-            (unsigned long long)tally.size, (double)tally.size / 1e6 / (now() - start + 1e-9));
+        say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files,
+            tally.n_files == 1 ? "" : "s", (unsigned long long)tally.size,
+            (double)tally.size / 1e6 / (now() - start + 1e-9));
     close_source(&s);
     return code;
 }

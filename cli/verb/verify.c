@@ -29,55 +29,56 @@ struct node {
     uint32_t chain_depth;
     int is_readable; /* its index */
     int is_placed;
-    size_t parent;         /* NO_NODE: a root */
-    const lmc_base *base;  /* of a root that is a delta: from outside of the files */
+    size_t parent;                  /* NO_NODE: a root */
+    const lmc_base *base;           /* of a root that is a delta: from outside of the files */
     size_t first_child, n_children; /* in verification.by_parent */
-    size_t weight;         /* nodes of the tree below, itself included */
+    size_t weight;                  /* nodes of the tree below, itself included */
 };
 
 struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    size_t *by_wanted;   /* the deltas */
+    size_t *by_wanted; /* the deltas */
     size_t n_deltas;
-    size_t *order;       /* what is placed, parents first */
+    size_t *order; /* what is placed, parents first */
     size_t n_placed;
-    size_t *by_parent;   /* what is placed and no root, the heaviest of each parent last */
+    size_t *by_parent; /* what is placed and no root, the heaviest of each parent last */
     int code;
 };
 
 /* A verified snapshot: its files one after another. */
 struct stage {
-    int fd;              /* of the scratch file; -1: there is none */
+    int fd; /* of the scratch file; -1: there is none */
     struct archive archive;
     struct outlet outlet;
-    uint64_t *starts;    /* of the files */
+    uint64_t *starts; /* of the files */
     size_t n_files, room;
     struct second_look again; /* without scratch file */
     const struct options *o;
-    int code;            /* what writing has reported */
+    int code; /* what writing has reported */
 };
 
 /* -- the scratch file -- */
 
-/* In the directory that TMPDIR names, or beside the first file; without a name, so it goes whatever happens. */
+/* In the directory that TMPDIR names, or beside the first file; without a name, so it goes whatever
+ * happens. */
 static int open_scratch(const struct verification *v, int *fd)
 {
     const char *directory = getenv("TMPDIR"), *name;
-    char *path = directory && *directory ? join_path(directory, "lmc-verify") : copy_string(v->nodes->name, strlen(v->nodes->name));
+    char *path = directory && *directory ? join_path(directory, "lmc-verify")
+                                         : copy_string(v->nodes->name, strlen(v->nodes->name));
     int code = create_temporary(path, fd, &name);
     free(path);
-    if (code == CODE_OK)
-        remove_temporary();
-    else
-        say(NULL, "'lmc verify' puts a scratch file there; TMPDIR names another directory for it");
+    if (code == CODE_OK) remove_temporary();
+    else say(NULL, "'lmc verify' puts a scratch file there; TMPDIR names another directory for it");
     return code;
 }
 
 static int fail_scratch(int error)
 {
-    return fail_errno("(scratch file)", error, "cannot use it; TMPDIR names the directory where it is");
+    return fail_errno("(scratch file)", error,
+                      "cannot use it; TMPDIR names the directory where it is");
 }
 
 static int stage_begin(void *user, const lmc_file *file, size_t number)
@@ -96,21 +97,19 @@ static int stage_write(void *user, const void *data, size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error = outlet_write(&stage->outlet, data, size);
-    if (error)
-        stage->code = fail_scratch(error);
+    if (error) stage->code = fail_scratch(error);
     return error != 0;
 }
 
 /* For what is written against it, and for its own twins. */
-static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
+                                  size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error;
-    if (stage->fd < 0)
-        return read_second_look(&stage->again, number, offset, dst, size);
+    if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
     error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
-    if (error)
-        stage->o->bases->code = fail_scratch(error < 0 ? EIO : error);
+    if (error) stage->o->bases->code = fail_scratch(error < 0 ? EIO : error);
     return error ? LMC_ERR_READ : LMC_OK;
 }
 
@@ -128,8 +127,7 @@ static void open_stage(struct stage *stage, const struct options *o)
 
 static void close_stage(struct stage *stage)
 {
-    if (stage->fd >= 0)
-        close(stage->fd);
+    if (stage->fd >= 0) close(stage->fd);
     close_archive(&stage->archive);
     free(stage->starts);
     open_stage(stage, stage->o);
@@ -150,10 +148,8 @@ static int compare_children(const void *a, const void *b)
 {
     size_t x = *(const size_t *)a, y = *(const size_t *)b;
     const struct node *m = &sorted->nodes[x], *n = &sorted->nodes[y];
-    if (m->parent != n->parent)
-        return m->parent < n->parent ? -1 : 1;
-    if (m->weight != n->weight)
-        return m->weight < n->weight ? -1 : 1;
+    if (m->parent != n->parent) return m->parent < n->parent ? -1 : 1;
+    if (m->weight != n->weight) return m->weight < n->weight ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
@@ -170,13 +166,13 @@ static void place_tree(struct verification *v, size_t root)
             size_t middle = low + (high - low) / 2;
             if (memcmp(v->nodes[v->by_wanted[middle]].wanted, identity, LMC_IDENTITY_SIZE) < 0)
                 low = middle + 1;
-            else
-                high = middle;
+            else high = middle;
         }
-        for (; low < v->n_deltas && memcmp(v->nodes[v->by_wanted[low]].wanted, identity, LMC_IDENTITY_SIZE) == 0; low++) {
+        for (; low < v->n_deltas &&
+               memcmp(v->nodes[v->by_wanted[low]].wanted, identity, LMC_IDENTITY_SIZE) == 0;
+             low++) {
             struct node *child = &v->nodes[v->by_wanted[low]];
-            if (child->is_placed)
-                continue;
+            if (child->is_placed) continue;
             child->is_placed = 1;
             child->parent = v->order[next];
             v->order[v->n_placed++] = v->by_wanted[low];
@@ -189,16 +185,13 @@ static void place_all(struct verification *v)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0)
-            place_tree(v, i);
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, i);
     for (size_t i = 0; i < v->n && code == CODE_OK && v->o->bases->n; i++) {
         struct node *node = &v->nodes[i];
         struct base *b;
-        if (!node->is_readable || node->is_placed)
-            continue;
+        if (!node->is_readable || node->is_placed) continue;
         b = find_base(node->wanted, v->o, &code);
-        if (b)
-            code = prepare_base(b, v->o);
+        if (b) code = prepare_base(b, v->o);
         if (b && code == CODE_OK) {
             node->base = &b->source;
             place_tree(v, i);
@@ -220,10 +213,8 @@ static void weigh_nodes(struct verification *v)
         }
     }
     sorted = v;
-    if (n)
-        qsort(v->by_parent, n, sizeof *v->by_parent, compare_children);
-    for (size_t i = n; i-- > 0;)
-        v->nodes[v->nodes[v->by_parent[i]].parent].first_child = i;
+    if (n) qsort(v->by_parent, n, sizeof *v->by_parent, compare_children);
+    for (size_t i = n; i-- > 0;) v->nodes[v->nodes[v->by_parent[i]].parent].first_child = i;
 }
 
 static void read_node(struct verification *v, struct node *node)
@@ -231,8 +222,7 @@ static void read_node(struct verification *v, struct node *node)
     struct archive a;
     int code = open_archive_file(&a, node->name, v->o);
     node->parent = NO_NODE;
-    if (code == CODE_OK)
-        code = read_archive_index(&a, NULL);
+    if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         lmc_get_identity(a.reader, node->identity);
         memcpy(node->wanted, a.wanted, LMC_IDENTITY_SIZE);
@@ -247,12 +237,10 @@ static void build_forest(struct verification *v)
 {
     for (size_t i = 0; i < v->n; i++) {
         read_node(v, &v->nodes[i]);
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth)
-            v->by_wanted[v->n_deltas++] = i;
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth) v->by_wanted[v->n_deltas++] = i;
     }
     sorted = v;
-    if (v->n_deltas)
-        qsort(v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
+    if (v->n_deltas) qsort(v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
     place_all(v);
     weigh_nodes(v);
 }
@@ -262,12 +250,14 @@ static void build_forest(struct verification *v)
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
+        if (v->nodes[i].is_readable &&
+            memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
             return &v->nodes[i];
     return NULL;
 }
 
-/* A base that is missing may be one of the files, if one is so damaged that nobody knows what it was: then that is the reason. */
+/* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
+ * was: then that is the reason. */
 static void report_unplaced(struct verification *v)
 {
     enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;
@@ -276,22 +266,21 @@ static void report_unplaced(struct verification *v)
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
         char wanted[2 * SHORT_IDENTITY + 1];
-        if (!node->is_readable || node->is_placed)
-            continue;
+        if (!node->is_readable || node->is_placed) continue;
         format_hex(wanted, node->wanted, SHORT_IDENTITY);
         base = find_wanted(v, node);
-        if (base)
-            fail(code, node->name, "was not verified: it needs %s", base->name);
+        if (base) fail(code, node->name, "was not verified: it needs %s", base->name);
         else
             fail(code, node->name, "needs the base %s, which is none of the files%s", wanted,
-                 code == CODE_CORRUPT ? ", unless it is a damaged one" : "; give it, too, or name it with --base");
+                 code == CODE_CORRUPT ? ", unless it is a damaged one"
+                                      : "; give it, too, or name it with --base");
         is_missing |= !base;
         last = node;
     }
     if (last && !is_missing)
-        code = (enum exit_code)fail(CODE_BASE, last->name, "is a delta that needs itself: the bases form a loop");
-    if (last)
-        v->code = worse(v->code, (int)code);
+        code = (enum exit_code)fail(CODE_BASE, last->name,
+                                    "is a delta that needs itself: the bases form a loop");
+    if (last) v->code = worse(v->code, (int)code);
 }
 
 static void report_below(struct verification *v, const struct node *node, const char *name)
@@ -308,18 +297,17 @@ static void report_below(struct verification *v, const struct node *node, const 
 static void say_ok(const struct verification *v, const struct node *node)
 {
     char identity[2 * SHORT_IDENTITY + 1], wanted[2 * SHORT_IDENTITY + 1];
-    if (v->o->verbosity < 2)
-        return;
+    if (v->o->verbosity < 2) return;
     format_hex(identity, node->identity, SHORT_IDENTITY);
     format_hex(wanted, node->wanted, SHORT_IDENTITY);
     if (node->chain_depth)
         say(node->name, "ok, %s, depth %u, base %s", identity, (unsigned)node->chain_depth, wanted);
-    else
-        say(node->name, "ok, %s, depth 0, no base", identity);
+    else say(node->name, "ok, %s, depth 0, no base", identity);
 }
 
 /* Checks all of the file; what others need of it stands in the stage then. */
-static int restore_node(struct verification *v, const struct node *node, const lmc_base *base, struct stage *stage)
+static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
+                        struct stage *stage)
 {
     struct source s;
     lmc_restore_options options;
@@ -349,15 +337,13 @@ static int restore_node(struct verification *v, const struct node *node, const l
         status = lmc_restore_snapshot(&stream, &options, identity);
         progress_clear();
         code = stage->code;
-        if (code == CODE_OK && status != LMC_OK)
-            code = fail_restore(&s, status, v->o);
+        if (code == CODE_OK && status != LMC_OK) code = fail_restore(&s, status, v->o);
     }
     if (code == CODE_OK && memcmp(identity, node->identity, sizeof identity) != 0)
         code = fail_changed(node->name);
     if (code == CODE_OK && node->n_children)
         code = open_archive_of_source(&stage->archive, &s, v->o);
-    if (code == CODE_OK && node->n_children)
-        code = read_archive_index(&stage->archive, NULL);
+    if (code == CODE_OK && node->n_children) code = read_archive_index(&stage->archive, NULL);
     close_second_look(&stage->again);
     close_source(&s);
     return code;
@@ -375,10 +361,8 @@ static void verify_below(struct verification *v, const struct node *node, const 
         int code = restore_node(v, node, base, stage);
         close_stage(&stages[1 - now_at]);
         v->code = worse(v->code, code);
-        if (code == CODE_OK)
-            say_ok(v, node);
-        else
-            report_below(v, node, node->name);
+        if (code == CODE_OK) say_ok(v, node);
+        else report_below(v, node, node->name);
         if (code != CODE_OK || node->n_children == 0) {
             close_stage(stage);
             return;
@@ -408,8 +392,7 @@ int verify_files(char **paths, size_t n, const struct options *o)
     v.by_wanted = (size_t *)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (size_t *)resize(NULL, n, sizeof *v.order);
     v.by_parent = (size_t *)resize(NULL, n, sizeof *v.by_parent);
-    for (size_t i = 0; i < n; i++)
-        v.nodes[i].name = paths[i];
+    for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
     build_forest(&v);
     report_unplaced(&v);
     for (size_t i = 0; i < v.n_placed; i++)
