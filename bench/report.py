@@ -364,23 +364,57 @@ def look(codec):
     return next(((colour, marker) for start, colour, marker in LOOKS if codec.startswith(start)), ("black", "."))
 
 
+SHOWN = {"LMC avx512": "LMC, AVX-512", "LMC avx2": "LMC, AVX2", "LMC neon": "LMC, NEON", "LMC scalar": "LMC, portable C", "zipnn": "ZipNN", "OpenZL huffman": "OpenZL",
+         "zstd -1, bytes": "zstd -1", "zstd -1, planes": "zstd -1, byte planes", "blosc2 bitshuffle, lz4": "blosc2", "pcodec": "pcodec"}
+
+
+def place_labels(axis, points):
+    """A label beside each point, on the nearest of some places where it covers neither points nor labels nor the frame."""
+    frame = axis.get_window_extent()
+    taken = []
+    for x, y, _, _ in points:
+        x, y = axis.transData.transform((x, y))
+        taken.append((x - 7, y - 7, x + 7, y + 7))
+    places = [(dx, dy) for away in (11, 20, 32, 46, 62, 80) for dx, dy in ((away, 0), (-away, 0), (0, away), (0, -away), (away, away), (-away, away), (away, -away), (-away, -away))]
+    for x, y, label, colour in points:
+        for dx, dy in places:
+            text = axis.annotate(label, (x, y), (dx, dy), textcoords="offset points", fontsize=10, color=colour, va="center" if dy == 0 else "bottom" if dy > 0 else "top",
+                                 ha="center" if dx == 0 else "left" if dx > 0 else "right", weight="bold" if label.startswith("LMC") else "normal",
+                                 arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4} if max(abs(dx), abs(dy)) > 12 else None)
+            box = text.get_window_extent()
+            box = box.x0 - 1, box.y0, box.x1 + 1, box.y1
+            if box[0] > frame.x0 and box[2] < frame.x1 and box[1] > frame.y0 and box[3] < frame.y1 and not any(
+                    box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in taken):
+                break
+            text.remove()
+        else:
+            continue # too crowded: its marker stays without a name
+        taken.append(box)
+
+
 def plot_ratio(plt, peers):
-    figure, axes = plt.subplots(1, 2, figsize=(12, 6.5), sharey=True)
-    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] != "memcpy"]
+    """The first thing that a reader of README.md sees: few codecs, named where they stand."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), dpi=72, sharey=True) # 72: the SVG's, so that labels are measured as they are drawn
+    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] in SHOWN]
+    memcpy = find(peers, data="N(0, 0.02) bf16")[0]["memcpy_gb_s"]
+    figure.subplots_adjust(left=0.07, right=0.99, bottom=0.12, top=0.91, wspace=0.04)
     for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
-        for row in rows:
-            colour, marker = look(row["codec"])
-            axis.plot(row[key], row["bytes"] / row["encoded"], marker, color=colour, markersize=9, alpha=0.8, label=row["codec"])
-        axis.axvline(rows[0]["memcpy_gb_s"], color="black", linestyle=":", label="memcpy")
+        points = [(row[key], row["bytes"] / row["encoded"], SHOWN[row["codec"]], "tab:red" if row["codec"].startswith("LMC") else "#333333") for row in rows]
+        for x, y, label, colour in points:
+            axis.plot(x, y, "o", color=colour, markersize=9 if label.startswith("LMC") else 7)
+        axis.axvline(memcpy, color="grey", linestyle=":")
         axis.set_xscale("log")
+        axis.set_xlim(0.06, 17)
+        axis.set_ylim(1.23, 1.6)
         plain(axis.xaxis)
-        axis.set_xlabel("%s, GB/s of original bytes" % verb)
-        axis.grid(True, which="both", alpha=0.2)
-    axes[0].set_ylabel("ratio")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.suptitle("Ratio against speed, one core, bf16 N(0, 0.02), %d MB" % (rows[0]["bytes"] // 1000000))
-    figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8)
-    save(figure, "ratio-speed", 0.17)
+        axis.set_xlabel("%s, GB/s of original bytes" % verb, fontsize=11)
+        axis.tick_params(labelsize=10)
+        axis.grid(True, which="major", alpha=0.25)
+        axis.text(memcpy * 0.95, 1.24, "memcpy", rotation=90, ha="right", va="bottom", fontsize=9, color="grey")
+        place_labels(axis, sorted(points, key=lambda point: -point[0]))
+    axes[0].set_ylabel("times smaller", fontsize=11)
+    figure.suptitle("bf16 weights on one core: smaller is higher, faster is further right", fontsize=13)
+    figure.savefig(os.path.join(sys.argv[2], "ratio-speed.svg"), metadata={"Date": None, "Creator": None})
 
 
 def plot_tiers(plt, bench):
