@@ -2220,20 +2220,6 @@ class Together(Case):
             with open(os.path.join(path, f), "rb") as source:
                 self.assertEqual(self.read("d/" + f), source.read())
 
-    def test_deltas_of_the_readme(self):
-        with open(os.path.join(ROOT, "README.md")) as f:
-            part = f.read().split("### Deltas")[1].split("\n##")[0]
-        script = "\n".join(line[4:] for line in part.split("\n") if line.startswith("    "))
-        self.assertIn("--base", script)
-        if not os.path.exists(SAMPLE):
-            self.skipTest("no sample")
-        os.symlink(os.path.join(ROOT, "examples"), self.path("examples"))
-        os.mkdir(self.path("build"))
-        os.symlink(LMC, self.path("build/lmc"))
-        p = subprocess.run(["sh", "-ec", script], cwd=self.dir, capture_output=True)
-        self.assertEqual(p.returncode, 0, p.stderr)
-        self.assertIn(b"12 changed", p.stdout)
-
     def test_reference_decoder(self):
         if not os.path.exists(DECODER):
             self.skipTest("no reference decoder")
