@@ -2,10 +2,14 @@
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about 2/3, fp32 to about 5/6
- *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be read without the rest.
- *   Only where a caller asks for it, moments of optimizers (and other tensors) are quantised: to a fourth or an eighth, with a known error (2.5).
- *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2") refer to it.
+ *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about
+ *   2/3, fp32 to about 5/6
+ *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be
+ *   read without the rest.
+ *   Only where a caller asks for it, moments of optimizers (and other tensors) are quantised: to a
+ *   fourth or an eighth, with a known error (2.5).
+ *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2")
+ *   refer to it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -13,42 +17,67 @@
  *       #define LMC_IMPLEMENTATION
  *       #include "lmc.h"
  *
- *   and everywhere else just #include "lmc.h". No build flags, no other dependency than the C library.
+ *   and everywhere else just #include "lmc.h". No build flags, no other dependency than the C
+ *   library.
  *
  * CONTRACT
  *   Layers   1 block codec:    buffers in, buffers out; no allocation, no threads.
- *            2 tensor codec:   arrays of any length as a row of blocks; ranges; the caller's parallel_for.
- *            3 snapshot:       files with names, tensors and an index; callbacks or memory; allocates by LMC_REALLOC.
- *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only on LMC_OK, unless
+ *            2 tensor codec:   arrays of any length as a row of blocks; ranges; the caller's
+ *            parallel_for.
+ *            3 snapshot:       files with names, tensors and an index; callbacks or memory;
+ *                              allocates by LMC_REALLOC.
+ *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only
+ *            on LMC_OK, unless
  *            said otherwise; the contents of destination buffers are undefined after an error.
- *   Bounds   Exactly [ptr, ptr + size) is read or written: no padding, no alignment is asked of the caller.
- *   Memory   Inputs are never modified. Sizes in bytes are called size or cap, counts of elements n.
- *   Input    Encoded input may be hostile: it is refused with a status, never trusted. LMC_OK means fully checked.
- *   Threads  No global state but one atomically set pointer to a constant table. Different objects may be used by
+ *   Bounds   Exactly [ptr, ptr + size) is read or written: no padding, no alignment is asked of the
+ *            caller.
+ *   Memory   Inputs are never modified. Sizes in bytes are called size or cap, counts of elements
+ *            n.
+ *   Input    Encoded input may be hostile: it is refused with a status, never trusted. LMC_OK means
+ *            fully checked.
+ *   Threads  No global state but one atomically set pointer to a constant table. Different objects
+ *            may be used by
  *            different threads at once; one object by one thread at a time.
- *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions of many vectors take up to 1 MiB.
+ *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
+ *            count.
+ *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions
+ *            of many vectors take up to 1 MiB.
  *            Reading through a chain of readers takes 1 KiB more for each link.
  *
- * CONTENTS (search for "== 3")
- *   1 configuration   2 public API
- *   -- implementation --
- *   3 platform   4 wire constants   5 byte I/O   6 kernels   7 dispatch   8 codec stages   9 snapshots, entry points
+ * CONTENTS
+ *   interface  api
+ *   base       platform bytes wire_block wire_file
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
+ *              count map partition merge flatten fold root classes group grids dispatch
+ *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
+ *              put_quantised put_block get_quantised get_block
+ *   tensor     wave tensor
+ *   quantise   clusters fit
+ *   snapshot   buffer sha256 identity pipeline names sections origin writer restore reader
+ *              in_place requantise salvage salvage_place salvage_read open identify memory status
  */
 #ifndef LMC_H
 #define LMC_H
 
-/* == 1 configuration ================================================================================================
+/* == api.h ======================================================================================== */
+
+/* -- configuration --
  * Define before including, the same way everywhere:
  *   LMC_STATIC           all functions are static (a private copy in each file that implements)
- *   LMC_API              what stands before each public function; default: nothing (static with LMC_STATIC)
+ *   LMC_API              what stands before each public function; default: nothing (static with
+ *                        LMC_STATIC)
  * Define with LMC_IMPLEMENTATION only:
- *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL; default: the C library
+ *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL;
+ *   default: the C library
  *   LMC_NO_SIMD          compile the portable code only
- *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe, SIMD Everywhere, whose
- *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it is taken where the compiler's
- *                        flags say that the target has vectors (wasm32: -msimd128), as the tier "simde". Ignored elsewhere
- * The tier of the machine's instructions is found at run time, without build flags; 2.8 has functions that query and limit it.
+ *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe,
+ *                        SIMD Everywhere, whose
+ *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it
+ *                        is taken where the compiler's
+ *                        flags say that the target has vectors (wasm32: -msimd128), as the tier
+ *                        "simde". Ignored elsewhere
+ * The tier of the machine's instructions is found at run time, without build flags; 2.8 has
+ * functions that query and limit it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -63,7 +92,7 @@
 #endif
 #endif
 
-/* == 2 public API =================================================================================================== */
+/* -- public API -- */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -77,32 +106,34 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 0
 #define LMC_FORMAT_MINOR 4
 
-/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build. */
+/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build.
+ */
 LMC_API const char *lmc_version(void);
 
-/* -- 2.1 status -- */
+/* -- status -- */
 
 /* Numbers are stable. */
 enum lmc_status {
-    LMC_OK                = 0,
-    LMC_ERR_ARGUMENT      = 1,  /* the call is wrong: NULL, contradictory or out-of-range arguments, calls out of order */
-    LMC_ERR_DST_TOO_SMALL = 2,  /* dst_cap is less than what is needed */
-    LMC_ERR_WORKSPACE     = 3,  /* ws_size is less than lmc_workspace_size() */
-    LMC_ERR_MEMORY        = 4,  /* allocation failed */
-    LMC_ERR_READ          = 5,  /* the caller's read callback failed */
-    LMC_ERR_WRITE         = 6,  /* the caller's write callback failed */
-    LMC_ERR_NOT_FOUND     = 7,  /* no such file or tensor in the snapshot */
-    LMC_ERR_LIMIT         = 8,  /* over a limit of the format or one that the caller set */
-    LMC_ERR_SIZE          = 9,  /* needs more than this machine's size_t can hold */
-    LMC_ERR_READ_BACK     = 10, /* the snapshot refers to itself, and there is no read_back callback */
-    LMC_ERR_NOT_LMC       = 20, /* no LMC file: wrong magic */
-    LMC_ERR_VERSION       = 21, /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED   = 22, /* a feature that this library does not know */
-    LMC_ERR_TRUNCATED     = 23, /* the input ends early */
-    LMC_ERR_CORRUPT       = 24, /* the input breaks a rule of the format */
-    LMC_ERR_CHECKSUM      = 25, /* a checksum does not match */
-    LMC_ERR_BASE_MISSING  = 30, /* a delta without its base */
-    LMC_ERR_BASE_WRONG    = 31  /* a base that is not the one the delta was made against */
+    LMC_OK = 0,
+    LMC_ERR_ARGUMENT = 1, /* the call is wrong: NULL, contradictory or out-of-range arguments, calls
+                             out of order */
+    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
+    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
+    LMC_ERR_MEMORY = 4,        /* allocation failed */
+    LMC_ERR_READ = 5,          /* the caller's read callback failed */
+    LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
+    LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
+    LMC_ERR_LIMIT = 8,         /* over a limit of the format or one that the caller set */
+    LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
+    LMC_ERR_READ_BACK = 10, /* the snapshot refers to itself, and there is no read_back callback */
+    LMC_ERR_NOT_LMC = 20,   /* no LMC file: wrong magic */
+    LMC_ERR_VERSION = 21,   /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know */
+    LMC_ERR_TRUNCATED = 23,    /* the input ends early */
+    LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
+    LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
+    LMC_ERR_BASE_MISSING = 30, /* a delta without its base */
+    LMC_ERR_BASE_WRONG = 31    /* a base that is not the one the delta was made against */
 };
 
 /* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
@@ -110,121 +141,157 @@ LMC_API const char *lmc_status_name(enum lmc_status status);
 /* One line for a user: what happened and what to do. Never NULL. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
-/* -- 2.2 dtypes -- */
+/* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind. Numbers are stable. */
+/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind.
+ * Numbers are stable. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
-    LMC_BOOL = 1, LMC_F4 = 2, LMC_F6_E2M3 = 3, LMC_F6_E3M2 = 4, LMC_U8 = 5, LMC_I8 = 6,
-    LMC_F8_E5M2 = 7, LMC_F8_E4M3 = 8, LMC_F8_E8M0 = 9, LMC_F8_E4M3FNUZ = 10, LMC_F8_E5M2FNUZ = 11,
-    LMC_I16 = 12, LMC_U16 = 13, LMC_F16 = 14, LMC_BF16 = 15,
-    LMC_I32 = 16, LMC_U32 = 17, LMC_F32 = 18,
-    LMC_C64 = 19, LMC_F64 = 20, LMC_I64 = 21, LMC_U64 = 22
+    LMC_BOOL = 1,
+    LMC_F4 = 2,
+    LMC_F6_E2M3 = 3,
+    LMC_F6_E3M2 = 4,
+    LMC_U8 = 5,
+    LMC_I8 = 6,
+    LMC_F8_E5M2 = 7,
+    LMC_F8_E4M3 = 8,
+    LMC_F8_E8M0 = 9,
+    LMC_F8_E4M3FNUZ = 10,
+    LMC_F8_E5M2FNUZ = 11,
+    LMC_I16 = 12,
+    LMC_U16 = 13,
+    LMC_F16 = 14,
+    LMC_BF16 = 15,
+    LMC_I32 = 16,
+    LMC_U32 = 17,
+    LMC_F32 = 18,
+    LMC_C64 = 19,
+    LMC_F64 = 20,
+    LMC_I64 = 21,
+    LMC_U64 = 22
 };
 #define LMC_DTYPE_COUNT 23
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as bytes. */
+/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as
+ * bytes. */
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes; 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes;
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode; decoders need not be told. Numbers are stable. */
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
-    LMC_LEVEL_MAX = 1      /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to two thirds of the speed,
-                              decodes bf16 and fp32 at two thirds to nine tenths */
+    LMC_LEVEL_MAX =
+        1 /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to
+             two thirds of the speed, decodes bf16 and fp32 at two thirds to nine tenths */
 };
 
-/* -- 2.3 parallel_for of the caller -- */
+/* -- parallel_for of the caller -- */
 
-/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and no two tasks at the
- * same time with the same worker. */
+/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and
+ * no two tasks at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after another. */
+/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
-/* -- 2.4 layer 1: blocks --
- * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with the size, the width and
- * the CRC-32C of the decoded bytes.
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the block is smaller without, the
- * prediction is not used (at level max: where it is smaller). */
+/* -- layer 1: blocks --
+ * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
+ * the size, the width and the CRC-32C of the decoded bytes. A block may be coded against a
+ * prediction: any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the
+ * block is smaller without, the prediction is not used (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
 
-/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks have no order. */
+/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks
+ * have no order. */
 typedef struct lmc_position {
     uint32_t run;
     uint32_t block;
 } lmc_position;
 
 typedef struct lmc_block_info {
-    uint32_t n;            /* elements */
-    unsigned width;        /* bytes per element: 1, 2, 4, 8 */
-    size_t size;           /* decoded bytes: n * width */
-    size_t encoded_size;   /* header and payload */
-    uint32_t crc;          /* CRC-32C of the decoded bytes, as stored */
-    int stored;            /* 1: the payload is the bytes themselves */
-    int has_prediction;    /* 1: coded against a prediction */
-    uint32_t base_crc;     /* CRC-32C of the prediction; 0 if there is none */
+    uint32_t n;          /* elements */
+    unsigned width;      /* bytes per element: 1, 2, 4, 8 */
+    size_t size;         /* decoded bytes: n * width */
+    size_t encoded_size; /* header and payload */
+    uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
+    int stored;          /* 1: the payload is the bytes themselves */
+    int has_prediction;  /* 1: coded against a prediction */
+    uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
+/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
+ * (saturating). */
 LMC_API size_t lmc_bound_block(size_t size);
 
-/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one worker. Any alignment.
- * 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
+/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one
+ * worker. Any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_workspace_size(size_t n);
 
-/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's width (LMC_AUTO: any).
- * prediction: size bytes that the block may be coded against, or NULL; it is used as said above.
- * *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
+/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's
+ * width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or NULL; it is
+ * used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
  * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws, size_t ws_size);
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t size, const void *prediction,
+                                         enum lmc_dtype dtype, enum lmc_level level,
+                                         lmc_position position, void *ws, size_t ws_size);
 
-/* Read the header of the block at src (src_size: at least the header; more may follow) and check it.
- * Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position, lmc_block_info *info);
+/* Read the header of the block at src (src_size: at least the header; more may follow) and check
+ * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
+LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
+                                            lmc_block_info *info);
 
-/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded bytes.
- * prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0. dst may be the prediction, which is
- * then replaced, also by bytes whose CRC turns out to be wrong: keep a copy where that matters.
- * On LMC_OK the CRC-32C of the prediction and of the output were compared. Time O(size), whatever the input.
- * Errors: those of lmc_read_block_info, DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst
- * is not touched). */
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t src_size,
-                                         const void *prediction, size_t prediction_size, lmc_position position, void *ws, size_t ws_size);
+/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+ * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
+ * dst may be the prediction, which is then replaced, also by bytes whose CRC turns out to be wrong:
+ * keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and of the output were
+ * compared. Time O(size), whatever the input. Errors: those of lmc_read_block_info, DST_TOO_SMALL,
+ * WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t src_size, const void *prediction,
+                                         size_t prediction_size, lmc_position position, void *ws,
+                                         size_t ws_size);
 
-/* -- 2.5 quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell little: a quantiser replaces each element by the
- * nearest of a few values, of which the codec then stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m / (sqrt(v) + eps), where the second moment
- * is at hand, else in proportion to their group, as anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and section 8.13.) */
+/* -- quantisers: lossy, on request --
+ * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
+ * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
+ * stores numbers. What was lost is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
+ * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
+ * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and
+ * section 8.13.) */
 
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the update; of moments */
-    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound; exceptions do not change */
+    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the
+                                 update; of moments */
+    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound;
+                                 exceptions do not change */
     LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
 };
 
-/* What a tensor has lost: UPDATE and NMSE by a sample, exceptions left out. Of second moments they are estimated, within a percent or two where errors have
- * nothing to do with the size of the updates, as in all moments measured so far; with tails that outweigh all the rest up to 20 % too low. */
+/* What a tensor has lost: UPDATE and NMSE by a sample, exceptions left out. Of second moments they
+ * are estimated, within a percent or two where errors have nothing to do with the size of the
+ * updates, as in all moments measured so far; with tails that outweigh all the rest up to 20 % too
+ * low. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -235,87 +302,105 @@ typedef struct lmc_loss {
 typedef struct lmc_elements {
     enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
     void *user;
-    uint64_t size;            /* bytes */
+    uint64_t size; /* bytes */
 } lmc_elements;
 
 typedef struct lmc_quantizer lmc_quantizer;
 
 typedef struct lmc_quantizer_options {
-    enum lmc_dtype dtype;           /* F32 or BF16; others stay as they are */
+    enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;                  /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the bound */
-    enum lmc_measure measure;       /* of the bound */
-    double bound;                   /* above 0, below 1 */
-    uint64_t group;                 /* neighbours that are of one scale: the elements of a row; 0: 256 */
-    double eps;                     /* of the optimizer; 0: 1e-8 */
-    lmc_elements second_elements;   /* of a first moment: the second moment of the same parameters; or all zero */
-    const lmc_quantizer *second;    /* the quantiser of that, or NULL: it stays as it is */
-    unsigned generation;            /* of the elements: 0, unless they were quantised before */
+    unsigned bits; /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the
+                      bound */
+    enum lmc_measure measure; /* of the bound */
+    double bound;             /* above 0, below 1 */
+    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
+    double eps;               /* of the optimizer; 0: 1e-8 */
+    lmc_elements second_elements; /* of a first moment: the second moment of the same parameters; or
+                                     all zero */
+    const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
+    unsigned generation;          /* of the elements: 0, unless they were quantised before */
     void *alloc_user;
 } lmc_quantizer_options;
 
-/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor as it is where quantising would not
- * make it a tenth smaller, the bound cannot be held, or more than 1 % of the elements cannot be quantised (info.reason says which).
- * Reads the elements once for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for each group, and up to
- * 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements, const lmc_quantizer_options *options);
+/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
+ * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
+ * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
+ * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
+ * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+                                          const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
-    int is_lossless;       /* 1: it keeps the tensor as it is */
-    const char *reason;    /* why; "" if it does not */
-    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
-    unsigned n_codes;      /* of the table, zero included, or points of the grid that occur in the sample */
+    int is_lossless;    /* 1: it keeps the tensor as it is */
+    const char *reason; /* why; "" if it does not */
+    int is_grid;        /* 1: a uniform grid; 0: a table found by k-means */
+    unsigned
+        n_codes; /* of the table, zero included, or points of the grid that occur in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
 } lmc_quantizer_info;
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
+                                               lmc_quantizer_info *info);
 
-/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of the second moment, as decoded; NULL where the
- * quantiser was fitted without. Again: no change. Errors: ARGUMENT. */
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset, size_t size, const void *second);
+/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
+ * the second moment, as decoded; NULL where the quantiser was fitted without. Again: no change.
+ * Errors: ARGUMENT. */
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
+                                     size_t size, const void *second);
 
-/* -- 2.6 layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the same decoded size
- * but the last. There is no other header: the caller knows dtype and size. */
+/* -- layer 2: tensors in memory --
+ * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
+ * same decoded size but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
-    unsigned log2_block;          /* 14 .. 20: elements per block as a power of two; 0: the default, 16 (17 for bytes; with a prediction 20,
-                                     18 for elements of 4 bytes and more) */
-    uint32_t run;                 /* position; 0 if in doubt */
+    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: the default, 16 (17
+                            for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
+    uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     uint64_t prediction_size;     /* must be the tensor's size */
-    const lmc_quantizer *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second moment, that, as decoded, is the
-                                     prediction, also of decoding. Size and number of blocks are as with a prediction; decode with the same log2_block */
+    const lmc_quantizer
+        *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second
+                     moment, that, as decoded, is the prediction, also of decoding. Size and number
+                     of blocks are as with a prediction; decode with the same log2_block */
 } lmc_tensor_options;
 
-/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would overflow. */
+/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
+ * overflow. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are illegal. */
+/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
+ * illegal. */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor() always does.
- * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
-                                          const lmc_tensor_options *options, void *ws, size_t ws_size);
+/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor()
+ * always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG
+ * (prediction_size). */
+LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+                                          const void *src, size_t size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size);
 
-/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole tensor: 0, total_size.
- * Only blocks in the range are decoded; finding them walks the block headers before it. size bytes are written to dst.
- * For a whole tensor src_size must be exact; for a range, bytes after the last block needed are not looked at.
- * options: run and parallel as above; dtype and log2_block are not used but for the workspace (log2_block: at least the
- * one used to encode, dtype: the same).
- * To apply a delta in place, decode a whole tensor to where its prediction is; what an error leaves there is a mixture.
- * Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src, size_t src_size,
-                                          uint64_t total_size, const lmc_tensor_options *options, void *ws, size_t ws_size);
+/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole
+ * tensor: 0, total_size. Only blocks in the range are decoded; finding them walks the block headers
+ * before it. size bytes are written to dst. For a whole tensor src_size must be exact; for a range,
+ * bytes after the last block needed are not looked at. options: run and parallel as above; dtype
+ * and log2_block are not used but for the workspace (log2_block: at least the one used to encode,
+ * dtype: the same). To apply a delta in place, decode a whole tensor to where its prediction is;
+ * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
+ * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
+LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+                                          size_t src_size, uint64_t total_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size);
 
-/* -- 2.7 layer 3: snapshots --
- * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function that called return
- * LMC_ERR_READ or LMC_ERR_WRITE. */
+/* -- layer 3: snapshots --
+ * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
+ * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -330,37 +415,48 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size;         /* bytes; for dtypes with a number: the product of shape times bits, over 8, exactly */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero while not known */
+    uint64_t size; /* bytes; for dtypes with a number: the product of shape times bits, over 8,
+                      exactly */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero
+                                            while not known */
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    lmc_loss loss;         /* set by readers; the writer keeps it, if quantizer does not say otherwise. All zero: exact */
-    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or NULL. Must outlive the writer. One fitted with a
-                              second moment wants a twin: where that is, with LMC_CONVERT_NONE */
+    lmc_loss loss; /* set by readers; the writer keeps it, if quantizer does not say otherwise. All
+                      zero: exact */
+    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or
+                              NULL. Must outlive the writer. One fitted with a second moment wants a
+                              twin: where that is, with LMC_CONVERT_NONE */
 } lmc_tensor;
 
-/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to nothing. A wrong claim costs only size.
- * They must have been written before, and not be a twin's themselves. */
-enum lmc_conversion { LMC_CONVERT_NONE = 0, LMC_CONVERT_F32_TO_BF16 = 1, LMC_CONVERT_F32_TO_F16 = 2 };
+/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
+ * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
+ * themselves. */
+enum lmc_conversion {
+    LMC_CONVERT_NONE = 0,
+    LMC_CONVERT_F32_TO_BF16 = 1,
+    LMC_CONVERT_F32_TO_F16 = 2
+};
 typedef struct lmc_twin {
     size_t file_number;
-    uint64_t offset;       /* first byte within that file */
+    uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find twins. */
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find
+ * twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
-    const char *path;      /* relative, '/'-separated, no "." or ".." components; "" only if it is the only file */
+    const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
+                         only file */
     enum lmc_file_kind kind;
-    uint64_t size;         /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
-    int has_mode;          /* 1: mode is set */
-    uint32_t mode;         /* POSIX permission bits, at most 07777 */
-    int has_mtime;         /* 1: the time below is set */
-    int64_t mtime_s;       /* seconds since 1970 */
-    uint32_t mtime_ns;     /* 0 .. 999,999,999 */
-    size_t n_tensors;      /* sorted by offset, not overlapping; 0 if size is unknown */
+    uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
+    int has_mode;      /* 1: mode is set */
+    uint32_t mode;     /* POSIX permission bits, at most 07777 */
+    int has_mtime;     /* 1: the time below is set */
+    int64_t mtime_s;   /* seconds since 1970 */
+    uint32_t mtime_ns; /* 0 .. 999,999,999 */
+    size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
-    uint32_t crc;          /* CRC-32C of the whole file; set as a tensor's identity is */
+    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
 
@@ -383,8 +479,9 @@ typedef struct lmc_stream {
     void *user;
 } lmc_stream;
 
-/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from all zero, end with
- * lmc_free_memory); a source that reads data; a stream that reads data from position to size. */
+/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from
+ * all zero, end with lmc_free_memory); a source that reads data; a stream that reads data from
+ * position to size. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -392,14 +489,17 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a reader (lmc_make_reader_base) or by
- * lmc_identify_file. Whoever restores the delta needs one of the same identity, in whatever form. Tensors are matched by name, dtype and
- * size, wherever they stand (of several, the one in the file of the same path), and files without tensors by path. */
+/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a
+ * reader (lmc_make_reader_base) or by lmc_identify_file. Whoever restores the delta needs one of
+ * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
+ * stand (of several, the one in the file of the same path), and files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
-    const lmc_file *(*get_file)(void *user, size_t file_number); /* valid as long as the base is in use */
+    const lmc_file *(*get_file)(void *user,
+                                size_t file_number); /* valid as long as the base is in use */
     /* all of it; or LMC_ERR_READ, or what is wrong with the base: whoever asked gets that */
-    enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
+    enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
+                            size_t size);
     void *user;
     uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
@@ -409,8 +509,8 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
-/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a stream), end_file; again;
- * finish -- */
+/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
+ * stream), end_file; again; finish -- */
 
 typedef struct lmc_writer lmc_writer;
 
@@ -419,82 +519,100 @@ typedef struct lmc_writer_options { /* all zero: defaults */
     unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, as of tensors */
     void *alloc_user;
     enum lmc_level level;
-    const lmc_base *base;           /* or NULL; must outlive the writer */
-    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or after it was quantised). With it, restoring
-     * wants a read_back, too. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
+    const lmc_base *base; /* or NULL; must outlive the writer */
+    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or
+     * after it was quantised). With it, restoring wants a read_back, too. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
     void *read_back_user;
 } lmc_writer_options;
 
-/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of about 13 bytes for each
- * element of a block; as much again as the 2 MiB for lmc_write_stream; one block more, for files of unknown size 16 MiB (48
- * for lmc_write_stream); 12 bytes for each tensor that begins in a block in flight; and the index: 8 bytes per block, about
- * 200 per tensor, its name included.
- * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
- * at the same time as the stream of lmc_write_stream, but never twice at once. */
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options);
-/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says how to code the bytes that
- * belong to no tensor (raw arrays). */
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file, enum lmc_dtype default_dtype);
+/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of
+ * about 13 bytes for each element of a block; as much again as the 2 MiB for lmc_write_stream; one
+ * block more, for files of unknown size 16 MiB (48 for lmc_write_stream); 12 bytes for each tensor
+ * that begins in a block in flight; and the index: 8 bytes per block, about 200 per tensor, its
+ * name included. What the sink is given may lag behind by one wave of blocks. With a parallel the
+ * sink is called by any of its workers, and at the same time as the stream of lmc_write_stream, but
+ * never twice at once. */
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                        const lmc_writer_options *options);
+/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says
+ * how to code the bytes that belong to no tensor (raw arrays). */
+LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
+                                       enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
-/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is known (then no byte more is
- * taken). The same as reading and lmc_write_bytes, but reading, coding and writing go on at the same time. */
+/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
+ * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
+ * and writing go on at the same time. */
 LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
-/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing fail. */
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value, size_t size);
-/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the writer only repeats it. */
+/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
+ * fail. */
+LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                         size_t size);
+/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the
+ * writer only repeats it. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 /* Identity of the snapshot; known after finishing. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer, uint8_t identity[LMC_IDENTITY_SIZE]);
+LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
+                                                uint8_t identity[LMC_IDENTITY_SIZE]);
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
-typedef struct lmc_limits {        /* 0: the default */
-    uint64_t max_index_size;       /* bytes of index kept in memory; default 1 GiB */
-    uint64_t max_total_size;       /* bytes of all files together; default: no limit */
+typedef struct lmc_limits {  /* 0: the default */
+    uint64_t max_index_size; /* bytes of index kept in memory; default 1 GiB */
+    uint64_t max_total_size; /* bytes of all files together; default: no limit */
 } lmc_limits;
 
 typedef struct lmc_restore_options { /* all zero: defaults */
     const lmc_parallel *parallel;
     lmc_limits limits;
     void *alloc_user;
-    void *user;                    /* of the callbacks below; each may be NULL (then its data is only checked) */
-    int (*begin_file)(void *user, const lmc_file *file, size_t file_number); /* path was checked: relative, no ".." */
-    int (*write)(void *user, const void *data, size_t size); /* the file's next bytes, already checked block by block */
-    int (*end_file)(void *user, const lmc_file *file, size_t file_number);   /* size and crc are now known */
-    const lmc_base *base;          /* what a delta is restored with, or NULL; must outlive the call */
-    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's thread, never beside write() */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
-    int in_place;                  /* 1: write() overwrites the base, which read_back reads; see below */
-    uint64_t n_done;               /* in place: bytes that an earlier attempt has written: they are checked, write() gets the rest */
+    void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
+    int (*begin_file)(void *user, const lmc_file *file,
+                      size_t file_number); /* path was checked: relative, no ".." */
+    int (*write)(void *user, const void *data,
+                 size_t size); /* the file's next bytes, already checked block by block */
+    int (*end_file)(void *user, const lmc_file *file,
+                    size_t file_number); /* size and crc are now known */
+    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
+    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's
+     * thread, never beside write() */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    int in_place;    /* 1: write() overwrites the base, which read_back reads; see below */
+    uint64_t n_done; /* in place: bytes that an earlier attempt has written: they are checked,
+                        write() gets the rest */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything checked: keep what was
- * written aside until then. identity: of the snapshot; or NULL.
- * Memory: as the writer with a stream, and twice the index.
- * The stream is read ahead, to its end. With a parallel, its read() and write() are called by any of the workers, and at the
- * same time, but neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing else.
- * Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that say what is wrong with the input. Of a
- * wrong base nothing is written.
+/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
+ * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
+ * the writer with a stream, and twice the index. The stream is read ahead, to its end. With a
+ * parallel, its read() and write() are called by any of the workers, and at the same time, but
+ * neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing
+ * else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that
+ * say what is wrong with the input. Of a wrong base nothing is written.
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the delta with a reader first: that finds one
- * that is cut short, and lmc_can_restore_in_place tells whether the files can stay where they are. The caller makes sure of the base's
- * identity (options->base is not used), or leaves it to the CRC of each block's base bytes, which is compared before the block is
- * written; and as nothing else is compared with the target, begin_file() must refuse a file that has another path, kind or size
- * there, and read_back() what lies outside of it.
- * write() gets one or more whole blocks. One that is half written when the program dies can be decoded no more, so keep what write()
- * gets elsewhere, synced, until it is where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the
- * next attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done within a block or beyond the end
- * ARGUMENT. After any error what was written stays, and the target is neither the one nor the other: go on later, with an intact
- * copy of the same delta.
+ * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the
+ * delta with a reader first: that finds one that is cut short, and lmc_can_restore_in_place tells
+ * whether the files can stay where they are. The caller makes sure of the base's identity
+ * (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
+ * compared before the block is written; and as nothing else is compared with the target,
+ * begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ * lies outside of it. write() gets one or more whole blocks. One that is half written when the
+ * program dies can be decoded no more, so keep what write() gets elsewhere, synced, until it is
+ * where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the next
+ * attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done
+ * within a block or beyond the end ARGUMENT. After any error what was written stays, and the target
+ * is neither the one nor the other: go on later, with an intact copy of the same delta.
  */
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options,
+LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+                                             const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
 /* -- reader: random access by the index -- */
@@ -505,128 +623,171 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     const lmc_parallel *parallel;   /* must outlive the reader */
     lmc_limits limits;
     void *alloc_user;
-    const lmc_base *base;           /* or NULL; must outlive the reader */
-    lmc_reader *lender;             /* or NULL; must outlive the reader. Its buffers and parallel are used, so that a chain of deltas, each a
-                                       lender to the next, has buffers only once; none of the others is to be in use by another thread */
-    int salvage;                    /* 1: the file may be damaged or cut short; see lmc_next_range */
+    const lmc_base *base; /* or NULL; must outlive the reader */
+    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
+                             that a chain of deltas, each a   lender to the next, has buffers only once;
+                             none of the others is to be in use by another thread */
+    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
 } lmc_reader_options;
 
-/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are larger than max_total_size.
- * Memory: three to five times the index (names, shapes, where each block is); while reading, blocks as the writer.
- * A delta may be opened without its base, to list it; reading needs the base then (LMC_ERR_BASE_MISSING). */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options);
+/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
+ * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
+ * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
+ * it; reading needs the base then (LMC_ERR_BASE_MISSING). */
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                        const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one. */
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path, const char *name, size_t *file_number,
+/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one.
+ */
+LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
+                                        const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours in one read, and checks each. */
-LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst, size_t size);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
+ * in one read, and checks each. */
+LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                      void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, uint64_t offset,
-                                        void *dst, size_t size);
+LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint64_t offset, void *dst,
+                                        size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small, without further loss. On LMC_OK there always is one;
- * it keeps the tensor as it is (large) where it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
+/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
+ * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
+ * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
  * where the second moment is. */
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader, size_t file_number, const lmc_tensor *tensor, lmc_twin *twin);
-/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if there is none. */
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the file is opened.
- * Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
+LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
+                                           size_t file_number, const lmc_tensor *tensor,
+                                           lmc_twin *twin);
+/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
+ * there is none. */
+LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
+                                       uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
+ * file is opened. Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth);
-/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else meanwhile. Links of a chain that have their
- * tensors in one order take time in proportion to their number. Where many small tensors are in another order than in the base, a block
- * may be decoded for each of them, and for each link where that is so, the factors multiply: restore such a base to files first. */
+LMC_API enum lmc_status lmc_read_header(const void *header,
+                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
+                                        uint32_t *chain_depth);
+/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
+ * meanwhile. Links of a chain that have their tensors in one order take time in proportion to their
+ * number. Where many small tensors are in another order than in the base, a block may be decoded
+ * for each of them, and for each link where that is so, the factors multiply: restore such a base
+ * to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files of the same paths, kinds and sizes, and
- * each prediction by the base lies where what it predicts will lie. Without a base: 0 if the snapshot is no delta, or shows of itself
- * that this cannot be; else 1. (0, too, if there is no memory to find out.) */
+/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files
+ * of the same paths, kinds and sizes, and each prediction by the base lies where what it predicts
+ * will lie. Without a base: 0 if the snapshot is no delta, or shows of itself that this cannot be;
+ * else 1. (0, too, if there is no memory to find out.) */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
-/* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors (tensors: those of file->tensors).
- * Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream, const lmc_parallel *parallel,
+/* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
+ * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
+LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+                                          const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE], void *alloc_user);
+LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
+                                          void *alloc_user);
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
-/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader. */
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key, const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they hold more: for listings. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset, uint64_t size);
+/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader.
+ */
+LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                         const void **value, size_t *size);
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they
+ * hold more: for listings. */
+LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size);
 
 /* -- salvage: what is intact in a damaged file (spec 16) --
- * A reader that is opened with options.salvage reads through the file, and finds the sections and the headers of blocks wherever they are: the
- * index, if that is intact, else the sections say where each block belongs. Bytes that source.read_at fails to read count as damaged.
- * Files, tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands out all that there is. A base is
- * wanted for the blocks that were coded against it, and only for these; what a base in the form of such a reader has lost is lost here, too.
+ * A reader that is opened with options.salvage reads through the file, and finds the sections and
+ * the headers of blocks wherever they are: the index, if that is intact, else the sections say
+ * where each block belongs. Bytes that source.read_at fails to read count as damaged. Files,
+ * tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands
+ * out all that there is. A base is wanted for the blocks that were coded against it, and only for
+ * these; what a base in the form of such a reader has lost is lost here, too.
  *
- * What is handed out has the right Content_CRC, and its header is right for its place. That tells damage, and blocks that are in a wrong
- * place, not forgery. If the index is lost, a block of another LMC file that has the same number and size in a run of the same number is as good
- * as the right one; where both are found, both are refused. With the index it is told by its Header_CRC; in the end the identities
- * tell (lmc_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path "".
+ * What is handed out has the right Content_CRC, and its header is right for its place. That tells
+ * damage, and blocks that are in a wrong place, not forgery. If the index is lost, a block of
+ * another LMC file that has the same number and size in a run of the same number is as good as the
+ * right one; where both are found, both are refused. With the index it is told by its Header_CRC;
+ * in the end the identities tell (lmc_confirm). A file whose FILE section is lost has size
+ * LMC_UNKNOWN_SIZE and path "".
  *
- * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells), VERSION, UNSUPPORTED, LIMIT, MEMORY.
- * Time: in proportion to the file, and to what is decoded, whatever the input. Memory: as other readers, without an index 40 bytes for each
- * header of a block, and the bodies of sections. */
+ * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells),
+ * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
+ * whatever the input. Memory: as other readers, without an index 40 bytes for each header of a
+ * block, and the bodies of sections. */
 
 typedef struct lmc_range {
-    size_t file_number;     /* SIZE_MAX: a block whose place in the files is not known */
-    uint64_t offset;        /* within the file; of a block without a place: 0 */
+    size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
+    uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    enum lmc_status status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be read. BASE_MISSING,
-                               BASE_WRONG: it wants the base. Where a prediction of its own snapshot is lost: what that gives */
-    const void *data;       /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    lmc_position position;  /* of the block; UINT32_MAX where no run is known, the first of several blocks in a row that are lost */
+    enum lmc_status
+        status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ:
+                   it cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a
+                   prediction of its own snapshot is lost: what that gives */
+    const void *data;      /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    lmc_position position; /* of the block; UINT32_MAX where no run is known, the first of several
+                              blocks in a row that are lost */
 } lmc_range;
 
-/* The next range: block by block, and what is lost between them, front to back through all files. LMC_ERR_NOT_FOUND: that was all. LIMIT: more
- * than max_total_size. MEMORY: try again. */
+/* The next range: block by block, and what is lost between them, front to back through all files.
+ * LMC_ERR_NOT_FOUND: that was all. LIMIT: more than max_total_size. MEMORY: try again. */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete;        /* 1: nothing followed what was found, so there are no files nobody knows of */
-    uint64_t n_breaks;      /* places where something else stood than what should follow */
-    size_t n_sections;      /* of files and runs, found damaged (of others, only their absence is known) */
+    int is_complete; /* 1: nothing followed what was found, so there are no files nobody knows of */
+    uint64_t n_breaks; /* places where something else stood than what should follow */
+    size_t
+        n_sections; /* of files and runs, found damaged (of others, only their absence is known) */
 } lmc_damage;
 
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that was written, as the index has its identity (its
- * CRC); -1: it is not; 0: not known, for it is not whole or the index is lost. */
+/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that
+ * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
+ * whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
 
-/* -- 2.8 tools -- */
+/* -- tools -- */
 
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* Instruction set tiers, the better of two that one build can have last. */
-enum lmc_tier { LMC_TIER_SCALAR = 0, LMC_TIER_NEON = 1, LMC_TIER_AVX2 = 2, LMC_TIER_AVX512 = 3, LMC_TIER_SIMDE = 4 };
+enum lmc_tier {
+    LMC_TIER_SCALAR = 0,
+    LMC_TIER_NEON = 1,
+    LMC_TIER_AVX2 = 2,
+    LMC_TIER_AVX512 = 3,
+    LMC_TIER_SIMDE = 4
+};
 #define LMC_TIER_COUNT 5
-LMC_API const char *lmc_tier_name(enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
+LMC_API const char *lmc_tier_name(
+    enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_get_tier(void);
-/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests and measurements); the last one
- * lifts the limit. Thread-safe; affects calls that start later. */
+/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests
+ * and measurements); the last one lifts the limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifdef __cplusplus
 }
 #endif
+
 #endif /* LMC_H */
 
 #if defined(LMC_IMPLEMENTATION) && !defined(LMC__IMPLEMENTED)
 #define LMC__IMPLEMENTED
 
-/* == 3 platform ===================================================================================================== */
+/* == base/platform.h ============================================================================== */
+
 #include <string.h>
 
 #ifndef LMC_REALLOC
@@ -638,7 +799,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
-#define LMC_REALLOC(user, ptr, old_size, new_size) ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
+    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
 #if defined(__GNUC__)
@@ -660,36 +822,35 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
 #define LMC__LITTLE_ENDIAN 1
 #else
-#define LMC__LITTLE_ENDIAN 0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#define LMC__LITTLE_ENDIAN                                                                         \
+    0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
 #endif
 
-/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section 7); no build flags.
- * A helper that takes vectors needs the attribute of its callers; one with fewer features may be inlined into one with more. */
+/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section
+ * 7); no build flags. A helper that takes vectors needs the attribute of its callers; one with
+ * fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* gcc 12's own headers set their undefined vectors from themselves: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
-#define LMC__AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+#define LMC__AVX512                                                                                \
+    __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
 #define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
 #define LMC__X86 0
 #endif
-/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors. Never on x86 or Arm64: in functions with
- * target attributes it silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
-#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
+/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors.
+ * Never on x86 or Arm64: in functions with target attributes it silently emulates, many times
+ * slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
+    defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte order reverses what the text reads as wider
- * elements; not on riscv64, for which SIMDe 0.7 has nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
+ * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
+ * nothing: on both, partition and merge take two to six times the instructions. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -697,42 +858,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #endif
 #if LMC__SIMDE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the compilers' own headers say char */
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx2.h>
-#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
-#if defined(__wasm_simd128__) /* SIMDe 0.7 does these byte by byte */
-#include <wasm_simd128.h>
-LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b) { return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F))); }
-LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
-{
-    return _mm256_set_m128i(lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
-                            lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
-}
-LMC__INLINE int lmc__movemask_wasm(__m256i v)
-{
-    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) | (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
-}
-#undef _mm_shuffle_epi8
-#undef _mm256_shuffle_epi8
-#undef _mm256_movemask_epi8
-#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
-#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
-#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
-#endif
 #define LMC__AVX2
 #define LMC__INLINE2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
-/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the portable code. */
+/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the
+ * portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-#include <arm_neon.h>
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
+ * arm_acle.h has them for single functions. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -745,7 +880,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 /* Orders streaming stores before the plain ones that tell other threads of them. */
 #if LMC__X86
-#define LMC__FENCE_STREAMS() _mm_sfence()
+#define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
@@ -755,91 +890,28 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #define LMC__UNROLL
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line with LMC__CHECK. */
-#define LMC__CHECK(condition, status) do { if (LMC__UNLIKELY(!(condition))) return (status); } while (0)
+/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
+ * with LMC__CHECK. */
+#define LMC__CHECK(condition, status)                                                              \
+    do {                                                                                           \
+        if (LMC__UNLIKELY(!(condition))) return (status);                                          \
+    } while (0)
 /* Pass an error on. */
-#define LMC__TRY(expression) do { enum lmc_status lmc__s = (expression); if (lmc__s != LMC_OK) return lmc__s; } while (0)
+#define LMC__TRY(expression)                                                                       \
+    do {                                                                                           \
+        enum lmc_status lmc__s = (expression);                                                     \
+        if (lmc__s != LMC_OK) return lmc__s;                                                       \
+    } while (0)
 
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* == 4 wire constants, in the order of the spec ====================================================================== */
+/* == base/bytes.h ================================================================================= */
 
-#define LMC__HEADER_SIZE 80u          /* spec 4 */
-#define LMC__FLAG_SEQUENTIAL 1u
-#define LMC__SECTION_HEADER_SIZE 24u  /* spec 5 */
-#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
-#define LMC__FILE_BODY_SIZE 36u       /* spec 5.1, without path and tensors */
-#define LMC__TENSOR_ENTRY_SIZE 24u    /* without shape, name and dtype */
-#define LMC__HAS_MODE 1u
-#define LMC__HAS_MTIME 2u
-#define LMC__MAX_STRING 65535u        /* path, name, key */
-#define LMC__MAX_DTYPE_SIZE 32u
-#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
-#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
-#define LMC__RUN_BODY_SIZE 16u        /* spec 5.2, without segments */
-#define LMC__SEGMENT_SIZE 32u
-enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
-#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
-#define LMC__MIN_LOG2_BLOCK 14u
-#define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u         /* spec 7 */
-#define LMC__BLOCK_CRC_AT 20u         /* Header_CRC, in a block's header */
-#define LMC__LAYOUT_STORED 0u
-#define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
-enum { LMC__PLANE_RAW = 0, LMC__PLANE_CONSTANT = 1, LMC__PLANE_TREE = 2, LMC__PLANE_TREE_ESCAPE = 3 }; /* spec 8 */
-#define LMC__MAX_LENGTH 15u           /* spec 8.1 */
-#define LMC__MAX_FLAT 6u              /* spec 8.2: 64 symbols, what one vpermb looks up */
-#define LMC__MASK_MODE_MIN 256u       /* spec 8.3: masks of fewer bits have no mode byte */
-#define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 10u        /* spec 8.4 */
-#define LMC__LEAF_SIZE 262144u        /* spec 9.2 */
-#define LMC__INDEX_BODY_SIZE 48u      /* spec 10, without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u      /* size and Header_CRC of a block */
-#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
-#define LMC__TRAILER_SIZE 40u
-
-static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-
-/* spec 8.4; python3 spec/frozen_trees.py --c */
-static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
-    {  0,   0,   0,   0,   0,   0,  32, 160,  64,   0,   0,   0,   0,   0,   0}, /*  0 */
-    {  0,   0,   0,   0,   0,  16,  32,  64, 112,  32,   0,   0,   0,   0,   0}, /*  1 */
-    {  0,   0,   1,   0,   8,  11,  17,  56,   2,  68,  56,   0,  28,   7,   2}, /*  2 */
-    {  0,   1,   0,   4,   4,   0,  28,   2,  54,   1,  69,   2,  54,   3,  34}, /*  3 */
-    {  0,   1,   0,   7,   1,   0,  27,   1,   0,  56,   0,   2,  68,   3,  90}, /*  4 */
-    {  1,   0,   0,   3,   5,   0,   3,  25,   0,   1,  55,   0,   3,  68,  92}, /*  5 */
-    {  1,   0,   0,   4,   4,   0,   0,  27,   1,   0,   0,  47,   9,   1, 162}, /*  6 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  27,   1,   0,   0,   6,  51, 162}, /*  7 */
-    {  1,   0,   0,   6,   2,   0,   0,   0,  28,   0,   0,   0,   0,  37, 182}, /*  8 */
-    {  1,   0,   0,   7,   1,   0,   0,   0,   0,  22,   6,   0,   0,   5, 214}, /*  9 */
-};
-
-/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
-static const uint8_t lmc__frozen_order[256] = {
-      0,   1,   2,   4,   8,  16,  32,  64, 128,   3,   5,   6,   9,  10,  12,  17,
-     18,  20,  24,  33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96, 129, 130,
-    132, 136, 144, 160, 192,   7,  11,  13,  14,  19,  21,  22,  25,  26,  28,  35,
-     37,  38,  41,  42,  44,  49,  50,  52,  56,  67,  69,  70,  73,  74,  76,  81,
-     82,  84,  88,  97,  98, 100, 104, 112, 131, 133, 134, 137, 138, 140, 145, 146,
-    148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224,  15,  23,  27,
-     29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,
-     83,  85,  86,  89,  90,  92,  99, 101, 102, 105, 106, 108, 113, 114, 116, 120,
-    135, 139, 141, 142, 147, 149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172,
-    177, 178, 180, 184, 195, 197, 198, 201, 202, 204, 209, 210, 212, 216, 225, 226,
-    228, 232, 240,  31,  47,  55,  59,  61,  62,  79,  87,  91,  93,  94, 103, 107,
-    109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167, 171, 173,
-    174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218,
-    220, 227, 229, 230, 233, 234, 236, 241, 242, 244, 248,  63,  95, 111, 119, 123,
-    125, 126, 159, 175, 183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237,
-    238, 243, 245, 246, 249, 250, 252, 127, 191, 223, 239, 247, 251, 253, 254, 255
-};
-
-/* == 5 byte I/O ====================================================================================================== */
-
-LMC__INLINE uint16_t lmc__load16(const uint8_t *p) { return (uint16_t)(p[0] | (uint16_t)(p[1] << 8)); }
+LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
+}
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -860,13 +932,20 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)v; p[1] = (uint8_t)(v >> 8); }
+LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
     memcpy(p, &v, 4);
 #else
-    p[0] = (uint8_t)v; p[1] = (uint8_t)(v >> 8); p[2] = (uint8_t)(v >> 16); p[3] = (uint8_t)(v >> 24);
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+    p[2] = (uint8_t)(v >> 16);
+    p[3] = (uint8_t)(v >> 24);
 #endif
 }
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
@@ -879,19 +958,96 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* == 6 kernels ======================================================================================================
- * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define the meaning.
- * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end: kernels may read, and where
- * they write a list also write, that far beyond it. Everything else is read and written exactly. */
+/* Element i as an integer. */
+LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
+{
+    switch (width) {
+    case 1: return p[i];
+    case 2: return lmc__load16(p + 2 * i);
+    case 4: return lmc__load32(p + 4 * i);
+    default: return lmc__load64(p + 8 * i);
+    }
+}
+LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
+{
+    switch (width) {
+    case 1: p[i] = (uint8_t)v; break;
+    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
+    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
+    default: lmc__store64(p + 8 * i, v);
+    }
+}
+
+/* == base/wire_block.h ============================================================================ */
+
+#define LMC__MIN_LOG2_BLOCK 14u
+#define LMC__MAX_LOG2_BLOCK 23u
+#define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
+#define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
+#define LMC__LAYOUT_STORED 0u
+#define LMC__LAYOUT_PLANES 1u
+#define LMC__LAYOUT_QUANTISED 2u
+enum {
+    LMC__PLANE_RAW = 0,
+    LMC__PLANE_CONSTANT = 1,
+    LMC__PLANE_TREE = 2,
+    LMC__PLANE_TREE_ESCAPE = 3
+}; /* spec 8 */
+#define LMC__MAX_LENGTH 15u     /* spec 8.1 */
+#define LMC__MAX_FLAT 6u        /* spec 8.2: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u /* spec 8.3: masks of fewer bits have no mode byte */
+#define LMC__MAX_NESTING 3u
+#define LMC__FROZEN_LEVELS 10u /* spec 8.4 */
+
+/* == base/wire_file.h ============================================================================= */
+
+#define LMC__HEADER_SIZE 80u /* spec 4 */
+#define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__SECTION_HEADER_SIZE 24u /* spec 5 */
+#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
+#define LMC__FILE_BODY_SIZE 36u    /* spec 5.1, without path and tensors */
+#define LMC__TENSOR_ENTRY_SIZE 24u /* without shape, name and dtype */
+#define LMC__HAS_MODE 1u
+#define LMC__HAS_MTIME 2u
+#define LMC__MAX_STRING 65535u /* path, name, key */
+#define LMC__MAX_DTYPE_SIZE 32u
+#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
+#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
+#define LMC__RUN_BODY_SIZE 16u /* spec 5.2, without segments */
+#define LMC__SEGMENT_SIZE 32u
+enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
+#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
+
+#define LMC__LEAF_SIZE 262144u   /* spec 9.2 */
+#define LMC__INDEX_BODY_SIZE 48u /* spec 10, without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
+#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
+#define LMC__TRAILER_SIZE 40u
+
+static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+
+/* == kernels/types.h ============================================================================== */
+
+/*
+ * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define
+ * the meaning. *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind
+ * their end: kernels may read, and where they write a list also write, that far beyond it.
+ * Everything else is read and written exactly. */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* One row of bytes (a plane, spec 7.2) for each byte of an element. */
-typedef struct lmc__planes { uint8_t *row[8]; } lmc__planes;
-typedef struct lmc__const_planes { const uint8_t *row[8]; } lmc__const_planes;
+typedef struct lmc__planes {
+    uint8_t *row[8];
+} lmc__planes;
+typedef struct lmc__const_planes {
+    const uint8_t *row[8];
+} lmc__const_planes;
 
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and partitioned, as by the kernels map and
- * partition. Its row is a list to do that in; left may be the same one. */
+/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
+ * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
+ * the same one. */
 typedef struct lmc__parted {
     unsigned plane;
     const uint8_t *table;
@@ -906,7 +1062,8 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large that it will not stay in the caches. */
+/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large
+ * that it will not stay in the caches. */
 typedef struct lmc__ahead {
     const uint8_t *data;
     size_t size;
@@ -920,15 +1077,16 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it (spec 7.4). That byte's other
- * bits are packed: as bytes, of which those of the last elements, from `packed_size` on, are in the others' free bits. */
+/* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it
+ * (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
+ * from `packed_size` on, are in the others' free bits. */
 typedef struct lmc__joint {
     unsigned extra;  /* 1 or 2; 0: not at all */
     unsigned offset; /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
     size_t row, packed_size;
-    const uint8_t *packed;   /* the rest is for join_root */
-    size_t first;            /* of its elements */
-    uint8_t *high, *low;     /* lists of a strip */
+    const uint8_t *packed; /* the rest is for join_root */
+    size_t first;          /* of its elements */
+    uint8_t *high, *low;   /* lists of a strip */
 } lmc__joint;
 
 LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offset, size_t n)
@@ -946,101 +1104,1093 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
 /* How elements are told apart by their prediction (spec 7.3). */
 #define LMC__MAX_CLASSES 8u
 typedef struct lmc__grouping {
-    unsigned n_classes;  /* 1 .. 8 */
-    unsigned n_natural;  /* planes that are not grouped, the lowest ones */
+    unsigned n_classes; /* 1 .. 8 */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
-/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no lists. */
-typedef struct lmc__classes { uint8_t *row[LMC__MAX_CLASSES][8]; } lmc__classes;
-typedef struct lmc__class_sides { lmc__side side[LMC__MAX_CLASSES][8]; } lmc__class_sides;
+/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
+ * lists. */
+typedef struct lmc__classes {
+    uint8_t *row[LMC__MAX_CLASSES][8];
+} lmc__classes;
+typedef struct lmc__class_sides {
+    lmc__side side[LMC__MAX_CLASSES][8];
+} lmc__class_sides;
 
 /* Grids (6.19). */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u      /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
-    int32_t min;         /* of q; at most 0 */
-    uint32_t n_points;   /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;       /* with log */
-    int32_t bias;        /* of scales by prediction */
+    int32_t min;       /* of q; at most 0 */
+    uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
+    uint32_t step;     /* with log */
+    int32_t bias;      /* of scales by prediction */
     uint32_t floor;
 } lmc__grid;
 
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
-    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate);
-    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate);
-    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
-                          unsigned width, int rotate, lmc__ahead ahead);
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                  int rotate);
+    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
+                           size_t n, unsigned width, int rotate);
+    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root,
+                          const lmc__joint *joint, size_t n, unsigned width, int rotate,
+                          lmc__ahead ahead);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
-    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+                        unsigned split);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
-    void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth);
+    void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                      unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n, const lmc__joint *joint);
-    void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first, size_t n, const lmc__joint *joint);
-    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping);
-    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping);
-    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                        const lmc__grouping *grouping, lmc__ahead ahead);
-    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid);
-    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid);
-    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid);
-    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid);
+    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
+                 size_t n, const lmc__joint *joint);
+    void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
+                   size_t first, size_t n, const lmc__joint *joint);
+    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                              unsigned width, const lmc__grouping *grouping);
+    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base,
+                      size_t n, unsigned width, int subtract, const lmc__grouping *grouping);
+    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
+                        unsigned width, int subtract, const lmc__grouping *grouping,
+                        lmc__ahead ahead);
+    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
+                         const lmc__grid *grid);
+    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                            const lmc__grid *grid);
+    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
+                            const lmc__grid *grid);
+    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
+                               size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
     void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
-    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits);
-    void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
+                        unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
+
+/* == kernels/tables.h ============================================================================= */
 
 /* Tables by the preprocessor: f(m), f(m + 1), ... */
 #define LMC__4(f, m) f(m), f((m) + 1), f((m) + 2), f((m) + 3)
 #define LMC__16(f, m) LMC__4(f, m), LMC__4(f, (m) + 4), LMC__4(f, (m) + 8), LMC__4(f, (m) + 12)
-#define LMC__64(f, m) LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
+#define LMC__64(f, m)                                                                              \
+    LMC__16(f, m), LMC__16(f, (m) + 16), LMC__16(f, (m) + 32), LMC__16(f, (m) + 48)
 #define LMC__256(f) LMC__64(f, 0), LMC__64(f, 64), LMC__64(f, 128), LMC__64(f, 192)
 
-/* -- 6.1 crc32c: CRC-32C of p[0, size), continued from crc -- */
+/* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
+#define LMC__BYTE_MASK_1(m)                                                                        \
+    (((m) & 1 ? 0xFFull : 0) | ((m) & 2 ? 0xFFull << 8 : 0) | ((m) & 4 ? 0xFFull << 16 : 0) |      \
+     ((m) & 8 ? 0xFFull << 24 : 0) | ((m) & 16 ? 0xFFull << 32 : 0) |                              \
+     ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) |                             \
+     ((m) & 128 ? 0xFFull << 56 : 0))
+#define LMC__ONES_1(m)                                                                             \
+    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) +               \
+     ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
+static const uint64_t lmc__byte_mask[256] = {LMC__256(LMC__BYTE_MASK_1)};
+static const uint8_t lmc__ones[256] = {LMC__256(LMC__ONES_1)};
 
-/* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is linear, so an entry is
- * the xor of those of its bits; each row is given by the entries of 1, 2, 4, ... 128, and the preprocessor does the rest.
- * Derivation: c = b; (k + 1) times eight times: c = c >> 1 ^ (c & 1 ? 0x82F63B78 : 0). */
-#define LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7) \
-    (((b) & 1 ? v0 : 0) ^ ((b) & 2 ? v1 : 0) ^ ((b) & 4 ? v2 : 0) ^ ((b) & 8 ? v3 : 0) ^ \
+/* How to move the bytes of a 64-bit word as a mask byte says. Expanding moves packed bytes up to
+ * the places of the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same
+ * backwards. lmc__moves[m][0..2]: which bytes move in each step of expanding; [3]: the packed
+ * bytes. Below, they are written as bits, 8 for each step, and the number of ones. Derivation: the
+ * j-th one bit is at place p_j; byte j moves by s in step s = 4, 2, 1 if (p_j - j) & s. */
+#define LMC__M(v)                                                                                  \
+    {LMC__BYTE_MASK_1((v) & 255), LMC__BYTE_MASK_1((v) >> 8 & 255),                                \
+     LMC__BYTE_MASK_1((v) >> 16 & 255), LMC__BYTE_MASK_1((1u << ((v) >> 24)) - 1)}
+static const uint64_t lmc__moves[256][4] = {
+    LMC__M(0x0000000), LMC__M(0x1000000), LMC__M(0x1010000), LMC__M(0x2000000), LMC__M(0x1000100),
+    LMC__M(0x2020000), LMC__M(0x2030000), LMC__M(0x3000000), LMC__M(0x1040100), LMC__M(0x2000200),
+    LMC__M(0x2010200), LMC__M(0x3040000), LMC__M(0x2000300), LMC__M(0x3060000), LMC__M(0x3070000),
+    LMC__M(0x4000000), LMC__M(0x1000001), LMC__M(0x2080200), LMC__M(0x2090200), LMC__M(0x3000400),
+    LMC__M(0x2080300), LMC__M(0x3020400), LMC__M(0x3030400), LMC__M(0x4080000), LMC__M(0x20c0300),
+    LMC__M(0x3000600), LMC__M(0x3010600), LMC__M(0x40c0000), LMC__M(0x3000700), LMC__M(0x40e0000),
+    LMC__M(0x40f0000), LMC__M(0x5000000), LMC__M(0x1100001), LMC__M(0x2000002), LMC__M(0x2010002),
+    LMC__M(0x3100400), LMC__M(0x2000102), LMC__M(0x3120400), LMC__M(0x3130400), LMC__M(0x4000800),
+    LMC__M(0x2040102), LMC__M(0x3100600), LMC__M(0x3110600), LMC__M(0x4040800), LMC__M(0x3100700),
+    LMC__M(0x4060800), LMC__M(0x4070800), LMC__M(0x5100000), LMC__M(0x2000003), LMC__M(0x3180600),
+    LMC__M(0x3190600), LMC__M(0x4000c00), LMC__M(0x3180700), LMC__M(0x4020c00), LMC__M(0x4030c00),
+    LMC__M(0x5180000), LMC__M(0x31c0700), LMC__M(0x4000e00), LMC__M(0x4010e00), LMC__M(0x51c0000),
+    LMC__M(0x4000f00), LMC__M(0x51e0000), LMC__M(0x51f0000), LMC__M(0x6000000), LMC__M(0x1001001),
+    LMC__M(0x2200002), LMC__M(0x2210002), LMC__M(0x3000004), LMC__M(0x2200102), LMC__M(0x3020004),
+    LMC__M(0x3030004), LMC__M(0x4200800), LMC__M(0x2240102), LMC__M(0x3000204), LMC__M(0x3010204),
+    LMC__M(0x4240800), LMC__M(0x3000304), LMC__M(0x4260800), LMC__M(0x4270800), LMC__M(0x5001000),
+    LMC__M(0x2200003), LMC__M(0x3080204), LMC__M(0x3090204), LMC__M(0x4200c00), LMC__M(0x3080304),
+    LMC__M(0x4220c00), LMC__M(0x4230c00), LMC__M(0x5081000), LMC__M(0x30c0304), LMC__M(0x4200e00),
+    LMC__M(0x4210e00), LMC__M(0x50c1000), LMC__M(0x4200f00), LMC__M(0x50e1000), LMC__M(0x50f1000),
+    LMC__M(0x6200000), LMC__M(0x2300003), LMC__M(0x3000006), LMC__M(0x3010006), LMC__M(0x4300c00),
+    LMC__M(0x3000106), LMC__M(0x4320c00), LMC__M(0x4330c00), LMC__M(0x5001800), LMC__M(0x3040106),
+    LMC__M(0x4300e00), LMC__M(0x4310e00), LMC__M(0x5041800), LMC__M(0x4300f00), LMC__M(0x5061800),
+    LMC__M(0x5071800), LMC__M(0x6300000), LMC__M(0x3000007), LMC__M(0x4380e00), LMC__M(0x4390e00),
+    LMC__M(0x5001c00), LMC__M(0x4380f00), LMC__M(0x5021c00), LMC__M(0x5031c00), LMC__M(0x6380000),
+    LMC__M(0x43c0f00), LMC__M(0x5001e00), LMC__M(0x5011e00), LMC__M(0x63c0000), LMC__M(0x5001f00),
+    LMC__M(0x63e0000), LMC__M(0x63f0000), LMC__M(0x7000000), LMC__M(0x1401001), LMC__M(0x2002002),
+    LMC__M(0x2012002), LMC__M(0x3400004), LMC__M(0x2002102), LMC__M(0x3420004), LMC__M(0x3430004),
+    LMC__M(0x4000008), LMC__M(0x2042102), LMC__M(0x3400204), LMC__M(0x3410204), LMC__M(0x4040008),
+    LMC__M(0x3400304), LMC__M(0x4060008), LMC__M(0x4070008), LMC__M(0x5401000), LMC__M(0x2002003),
+    LMC__M(0x3480204), LMC__M(0x3490204), LMC__M(0x4000408), LMC__M(0x3480304), LMC__M(0x4020408),
+    LMC__M(0x4030408), LMC__M(0x5481000), LMC__M(0x34c0304), LMC__M(0x4000608), LMC__M(0x4010608),
+    LMC__M(0x54c1000), LMC__M(0x4000708), LMC__M(0x54e1000), LMC__M(0x54f1000), LMC__M(0x6002000),
+    LMC__M(0x2102003), LMC__M(0x3400006), LMC__M(0x3410006), LMC__M(0x4100408), LMC__M(0x3400106),
+    LMC__M(0x4120408), LMC__M(0x4130408), LMC__M(0x5401800), LMC__M(0x3440106), LMC__M(0x4100608),
+    LMC__M(0x4110608), LMC__M(0x5441800), LMC__M(0x4100708), LMC__M(0x5461800), LMC__M(0x5471800),
+    LMC__M(0x6102000), LMC__M(0x3400007), LMC__M(0x4180608), LMC__M(0x4190608), LMC__M(0x5401c00),
+    LMC__M(0x4180708), LMC__M(0x5421c00), LMC__M(0x5431c00), LMC__M(0x6182000), LMC__M(0x41c0708),
+    LMC__M(0x5401e00), LMC__M(0x5411e00), LMC__M(0x61c2000), LMC__M(0x5401f00), LMC__M(0x61e2000),
+    LMC__M(0x61f2000), LMC__M(0x7400000), LMC__M(0x2003003), LMC__M(0x3600006), LMC__M(0x3610006),
+    LMC__M(0x400000c), LMC__M(0x3600106), LMC__M(0x402000c), LMC__M(0x403000c), LMC__M(0x5601800),
+    LMC__M(0x3640106), LMC__M(0x400020c), LMC__M(0x401020c), LMC__M(0x5641800), LMC__M(0x400030c),
+    LMC__M(0x5661800), LMC__M(0x5671800), LMC__M(0x6003000), LMC__M(0x3600007), LMC__M(0x408020c),
+    LMC__M(0x409020c), LMC__M(0x5601c00), LMC__M(0x408030c), LMC__M(0x5621c00), LMC__M(0x5631c00),
+    LMC__M(0x6083000), LMC__M(0x40c030c), LMC__M(0x5601e00), LMC__M(0x5611e00), LMC__M(0x60c3000),
+    LMC__M(0x5601f00), LMC__M(0x60e3000), LMC__M(0x60f3000), LMC__M(0x7600000), LMC__M(0x3700007),
+    LMC__M(0x400000e), LMC__M(0x401000e), LMC__M(0x5701c00), LMC__M(0x400010e), LMC__M(0x5721c00),
+    LMC__M(0x5731c00), LMC__M(0x6003800), LMC__M(0x404010e), LMC__M(0x5701e00), LMC__M(0x5711e00),
+    LMC__M(0x6043800), LMC__M(0x5701f00), LMC__M(0x6063800), LMC__M(0x6073800), LMC__M(0x7700000),
+    LMC__M(0x400000f), LMC__M(0x5781e00), LMC__M(0x5791e00), LMC__M(0x6003c00), LMC__M(0x5781f00),
+    LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000), LMC__M(0x57c1f00), LMC__M(0x6003e00),
+    LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000),
+    LMC__M(0x8000000)};
+
+/* lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each,
+ * packed, the rest 0: a shuffle by them sorts 8 bytes. */
+#if LMC__AVX2_TEXT || LMC__NEON
+#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
+#define LMC__PACK_PLACE(m, i)                                                                      \
+    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
+#define LMC__PACK_PLACES_1(m)                                                                      \
+    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
+     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
+     LMC__PACK_PLACE(m, 7))
+static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
+#endif
+
+/* == kernels/vec_swar.h =========================================================================== */
+
+/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
+ * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
+ * its own inverse. */
+
+/* Swap the bits of *a under mask << shift with those of *b under mask. */
+LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+{
+    uint64_t t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
+LMC__INLINE void lmc__transpose4(uint64_t *v)
+{
+    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
+    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
+}
+
+/* width 8: words e0 .. e7 <-> planes 0..7 */
+LMC__INLINE void lmc__transpose8(uint64_t *v)
+{
+    int i;
+    lmc__transpose4(v);
+    lmc__transpose4(v + 4);
+    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
+}
+
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
+ * position */
+LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
+{
+    a &= 0x00FF00FF00FF00FFu;
+    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
+    return (a | a >> 16) & 0x00000000FFFFFFFFu;
+}
+LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
+{
+    a &= 0x00000000FFFFFFFFu;
+    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
+    return (a | a << 8) & 0x00FF00FF00FF00FFu;
+}
+
+/* Rotate each of the four 16-bit parts by one bit. */
+LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
+{
+    return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
+}
+LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v)
+{
+    return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u);
+}
+LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v)
+{
+    return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u);
+}
+LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v)
+{
+    return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u);
+}
+LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
+LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
+LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
+LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
+
+/* v[p] = bytes of plane p of the eight elements at src */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        v[0] = lmc__load64(src);
+        if (rotate) v[0] = lmc__rotl8x8(v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
+        if (rotate) {
+            a = lmc__rotl16x4(a);
+            b = lmc__rotl16x4(b);
+        }
+        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
+        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+        break;
+    }
+    case 4:
+        for (i = 0; i < 4; i++) {
+            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
+            if (rotate) {
+                a = lmc__rotl32(a);
+                b = lmc__rotl32(b);
+            }
+            v[i] = a | (uint64_t)b << 32;
+        }
+        lmc__transpose4(v);
+        break;
+    default:
+        for (i = 0; i < 8; i++) {
+            v[i] = lmc__load64(src + 8 * i);
+            if (rotate) v[i] = lmc__rotl64(v[i]);
+        }
+        lmc__transpose8(v);
+    }
+}
+
+/* The inverse. v is destroyed. */
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1: lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]); break;
+    case 2: {
+        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
+        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
+        if (rotate) {
+            a = lmc__rotr16x4(a);
+            b = lmc__rotr16x4(b);
+        }
+        lmc__store64(dst, a);
+        lmc__store64(dst + 8, b);
+        break;
+    }
+    case 4:
+        lmc__transpose4(v);
+        for (i = 0; i < 4; i++) {
+            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
+            if (rotate) {
+                a = lmc__rotr32(a);
+                b = lmc__rotr32(b);
+            }
+            lmc__store32(dst + 4 * i, a);
+            lmc__store32(dst + 16 + 4 * i, b);
+        }
+        break;
+    default:
+        lmc__transpose8(v);
+        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    }
+}
+
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+ * themselves. */
+LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(v, src, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
+#endif
+}
+LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(dst, v, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
+#endif
+}
+
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
+ * places get 0. */
+LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= moves[3]; /* what does not move must not be in the way */
+    t = v & moves[0];
+    v = (v ^ t) | t << 32;
+    t = v & moves[1];
+    v = (v ^ t) | t << 16;
+    t = v & moves[2];
+    return (v ^ t) | t << 8;
+}
+
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
+LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= lmc__byte_mask[m];
+    t = v & moves[2] << 8;
+    v = (v ^ t) | t >> 8;
+    t = v & moves[1] << 16;
+    v = (v ^ t) | t >> 16;
+    t = v & moves[0] << 32;
+    return (v ^ t) | t >> 32;
+}
+
+#define LMC__ONES8 0x0101010101010101u
+
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
+ * multiplication adds byte j shifted to bit 56 + j, without carries. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
+{
+    return (unsigned)(v * 0x0102040810204080u >> 56);
+}
+
+/* Bit j of the result: byte j of v >= s, unsigned. */
+LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
+{
+    const uint64_t high = 0x80 * LMC__ONES8;
+    uint64_t low =
+        (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
+    return lmc__collect_bits((ge & high) >> 7);
+}
+
+/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight.
+ */
+LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
+LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
+LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
+
+/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
+LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
+{
+    const uint64_t top = LMC__ONES8 << 7;
+    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
+}
+LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
+LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
+LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
+ * from the next byte. */
+LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
+{
+    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
+    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
+}
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+#endif
+
+/* == kernels/vec_neon.h =========================================================================== */
+
+/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__NEON
+#include <arm_neon.h>
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
+ * one instruction loads them. */
+LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
+{
+#if defined(__clang__) || __GNUC__ >= 11
+    return vld1q_u8_x4(p);
+#else
+    uint8x16x4_t v;
+    v.val[0] = vld1q_u8(p);
+    v.val[1] = vld1q_u8(p + 16);
+    v.val[2] = vld1q_u8(p + 32);
+    v.val[3] = vld1q_u8(p + 48);
+    return v;
+#endif
+}
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
+{
+    *first = vzip1q_u8(a, b);
+    *second = vzip2q_u8(a, b);
+}
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
+
+/* r[i] = v[i] << k; r[i] = v[i] >> k. */
+LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
+}
+LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
+{
+    return vbslq_u8(mask, a, b);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
+{
+    return vcgeq_u8(v, from);
+}
+
+/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
+ * free. */
+LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(v);
+    const uint32x4_t w = vreinterpretq_u32_u8(v);
+    const uint64x2_t d = vreinterpretq_u64_u8(v);
+    switch (width) {
+    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
+    case 2:
+        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
+                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4:
+        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
+                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default:
+        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
+                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
+{
+    return width == 1   ? vdupq_n_u8(0x80)
+           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
+           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
+                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
+{
+    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
+           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
+           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
+                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vaddq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vsubq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t byte = vreinterpretq_u8_u64(
+        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+}
+
+/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
+LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) return vld1_u8(mask);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask, (n + 7) / 8);
+    return vld1_u8(bits);
+}
+
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte. */
+LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        vst1_u8(mask, m);
+    } else {
+        vst1_u8(bits, m);
+        memcpy(mask, bits, (n + 7) / 8);
+    }
+}
+
+/* The first n bits of m, zeros above them. */
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+{
+    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
+ * bits to the high half, in order. */
+LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
+{
+    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
+}
+#endif
+
+/* == kernels/vec_avx2.h =========================================================================== */
+
+/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
+ * them is said. */
+#if LMC__X86
+/* gcc 12's own headers set their undefined vectors from themselves:
+ * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
+                                                      compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
+#include <wasm_simd128.h>
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
+{
+    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
+}
+LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
+{
+    return _mm256_set_m128i(
+        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+}
+LMC__INLINE int lmc__movemask_wasm(__m256i v)
+{
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
+                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+}
+#undef _mm_shuffle_epi8
+#undef _mm256_shuffle_epi8
+#undef _mm256_movemask_epi8
+#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
+#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
+#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
+#endif
+#endif
+
+#if LMC__AVX2_TEXT
+/* r[i] = p[i]; and back. */
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v);
+}
+
+/* r[i] = row[i mod 16]. */
+LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
+}
+
+/* The 16 bytes at first, then those at second. */
+LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
+        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+/* r[i] = v. */
+LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
+{
+    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
+{
+    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
+
+/* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
+ * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#else
+    return _mm256_blendv_epi8(b, a, mask);
+#endif
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+{
+    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
+}
+
+/* The same as bits: bit i of the result. */
+LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+{
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+}
+
+/* r[i] = bit i of m ? 255 : 0. */
+LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(
+        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
+ * steps double how far back the sums reach, after a first one by a multiplication. */
+LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+{
+    const char no = (char)0x80; /* a place that gives 0 */
+    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
+                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
+    const __m256i in8 =
+        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
+                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
+                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
+    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
+    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2.) */
+LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+#endif
+
+#if LMC__X86
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+ * quarters 0, 2, 1, 3 of its result are in order. */
+LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+}
+LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+{
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
+                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
+                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+    }
+    case 2:
+        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
+                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4:
+        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
+                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default:
+        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
+                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+{
+    return width == 1   ? _mm256_set1_epi8((char)0x80)
+           : width == 2 ? _mm256_set1_epi16((short)0x8000)
+           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
+                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
+           : width == 2 ? _mm256_srai_epi16(v, 15)
+           : width == 4 ? _mm256_srai_epi32(v, 31)
+                        : _mm256_cmpgt_epi64(zero, v);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_add_epi8(a, b)
+           : width == 2 ? _mm256_add_epi16(a, b)
+           : width == 4 ? _mm256_add_epi32(a, b)
+                        : _mm256_add_epi64(a, b);
+}
+LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_sub_epi8(a, b)
+           : width == 2 ? _mm256_sub_epi16(a, b)
+           : width == 4 ? _mm256_sub_epi32(a, b)
+                        : _mm256_sub_epi64(a, b);
+}
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+{
+    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
+}
+
+/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
+LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
+}
+
+/* lmc__behind + 8 - n, n <= 8: a shuffle that moves a vector's first bytes n places up, behind n
+ * zeros. */
+static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0,  1,  2,  3,
+                                        4,   5,   6,   7,   8,   9,   10,  11,  12, 13, 14, 15};
+#endif
+
+/* == kernels/vec_avx512.h ========================================================================= */
+
+/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
+ * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
+ * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__X86
+/* lmc__count_up[i] = i. lmc__shuffles: the places in ab, that is a, then b, for even, odd, and the
+ * two halves of zip. */
+#define LMC__EVEN(i) (2 * (i))
+#define LMC__ODD(i) (2 * (i) + 1)
+#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
+#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
+#define LMC__SAME(i) (i)
+static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
+static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
+                                             {LMC__64(LMC__ODD, 0)},
+                                             {LMC__64(LMC__ZIP_LOW, 0)},
+                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
+{
+    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
+{
+    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
+{
+    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
+}
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+}
+LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+{
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m512i low7 = _mm512_set1_epi8(0x7F);
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
+                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
+                                                          _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
+                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
+    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
+    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+{
+    return width == 1   ? _mm512_set1_epi8((char)0x80)
+           : width == 2 ? _mm512_set1_epi16((short)0x8000)
+           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
+                        : _mm512_set1_epi64((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+{
+    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
+           : width == 2 ? _mm512_srai_epi16(v, 15)
+           : width == 4 ? _mm512_srai_epi32(v, 31)
+                        : _mm512_srai_epi64(v, 63);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_add_epi8(a, b)
+           : width == 2 ? _mm512_add_epi16(a, b)
+           : width == 4 ? _mm512_add_epi32(a, b)
+                        : _mm512_add_epi64(a, b);
+}
+LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_sub_epi8(a, b)
+           : width == 2 ? _mm512_sub_epi16(a, b)
+           : width == 4 ? _mm512_sub_epi32(a, b)
+                        : _mm512_sub_epi64(a, b);
+}
+#endif
+
+/* == kernels/residual.h =========================================================================== */
+
+/* The residual of an element against its prediction, and back (spec 7.2). */
+
+/* Integers of 8 * width bits in 64. */
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
+    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    if (!subtract) return v ^ base;
+    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
+}
+
+/* The inverse. */
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    if (!subtract) return r ^ base;
+    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+}
+
+#if LMC__X86 || LMC__NEON
+/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
+ * operators on vectors. */
+#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
+    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
+    {                                                                                              \
+        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
+        const vector d =                                                                           \
+            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
+        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
+    }                                                                                              \
+    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
+    {                                                                                              \
+        const vector sign = lmc__sign_bits_##isa(width),                                           \
+                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
+        const vector t =                                                                           \
+            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
+        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
+    }
+
+#if LMC__NEON
+LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#endif
+#if LMC__X86
+LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
+LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
+#endif
+#endif
+
+/* == kernels/crc32c.h ============================================================================= */
+
+/* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is
+ * linear, so an entry is the xor of those of its bits; each row is given by the entries of 1, 2, 4,
+ * ... 128, and the preprocessor does the rest. Derivation: c = b; (k + 1) times eight times: c = c
+ * >> 1 ^ (c & 1 ? 0x82F63B78 : 0). */
+#define LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7)                                              \
+    (((b) & 1 ? v0 : 0) ^ ((b) & 2 ? v1 : 0) ^ ((b) & 4 ? v2 : 0) ^ ((b) & 8 ? v3 : 0) ^           \
      ((b) & 16 ? v4 : 0) ^ ((b) & 32 ? v5 : 0) ^ ((b) & 64 ? v6 : 0) ^ ((b) & 128 ? v7 : 0))
-#define LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7) \
-    LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_1((b) + 1, v0, v1, v2, v3, v4, v5, v6, v7), \
-    LMC__CRC_1((b) + 2, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_1((b) + 3, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7) \
-    LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_4((b) + 4, v0, v1, v2, v3, v4, v5, v6, v7), \
-    LMC__CRC_4((b) + 8, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_4((b) + 12, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_64(b, v0, v1, v2, v3, v4, v5, v6, v7) \
-    LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_16((b) + 16, v0, v1, v2, v3, v4, v5, v6, v7), \
-    LMC__CRC_16((b) + 32, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_16((b) + 48, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_ROW(v0, v1, v2, v3, v4, v5, v6, v7) \
-    { LMC__CRC_64(0, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_64(64, v0, v1, v2, v3, v4, v5, v6, v7), \
-      LMC__CRC_64(128, v0, v1, v2, v3, v4, v5, v6, v7), LMC__CRC_64(192, v0, v1, v2, v3, v4, v5, v6, v7) }
+#define LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7)                                              \
+    LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                 \
+        LMC__CRC_1((b) + 1, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
+        LMC__CRC_1((b) + 2, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
+        LMC__CRC_1((b) + 3, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7)                                             \
+    LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                 \
+        LMC__CRC_4((b) + 4, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
+        LMC__CRC_4((b) + 8, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
+        LMC__CRC_4((b) + 12, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_64(b, v0, v1, v2, v3, v4, v5, v6, v7)                                             \
+    LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                \
+        LMC__CRC_16((b) + 16, v0, v1, v2, v3, v4, v5, v6, v7),                                     \
+        LMC__CRC_16((b) + 32, v0, v1, v2, v3, v4, v5, v6, v7),                                     \
+        LMC__CRC_16((b) + 48, v0, v1, v2, v3, v4, v5, v6, v7)
+#define LMC__CRC_ROW(v0, v1, v2, v3, v4, v5, v6, v7)                                               \
+    {LMC__CRC_64(0, v0, v1, v2, v3, v4, v5, v6, v7),                                               \
+     LMC__CRC_64(64, v0, v1, v2, v3, v4, v5, v6, v7),                                              \
+     LMC__CRC_64(128, v0, v1, v2, v3, v4, v5, v6, v7),                                             \
+     LMC__CRC_64(192, v0, v1, v2, v3, v4, v5, v6, v7)}
 
 static const uint32_t lmc__crc_table[8][256] = {
-    LMC__CRC_ROW(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf, 0x105ec76f, 0x20bd8ede, 0x417b1dbc, 0x82f63b78),
-    LMC__CRC_ROW(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8, 0x3fc5f181, 0x7f8be302, 0xff17c604, 0xfbc3faf9),
-    LMC__CRC_ROW(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5, 0x70a27d8a, 0xe144fb14, 0xc76580d9, 0x8b277743),
-    LMC__CRC_ROW(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6, 0xe964b13d, 0xd725148b, 0xaba65fe7, 0x52a0c93f),
-    LMC__CRC_ROW(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91, 0x8f2261d3, 0x1ba8b557, 0x37516aae, 0x6ea2d55c),
-    LMC__CRC_ROW(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f, 0xc00c303e, 0x85f4168d, 0x0e045beb, 0x1c08b7d6),
-    LMC__CRC_ROW(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53, 0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a, 0xf56e0ef4),
-    LMC__CRC_ROW(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da, 0x847609b4, 0x0d006599, 0x1a00cb32, 0x34019664)
-};
+    LMC__CRC_ROW(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf, 0x105ec76f, 0x20bd8ede, 0x417b1dbc,
+                 0x82f63b78),
+    LMC__CRC_ROW(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8, 0x3fc5f181, 0x7f8be302, 0xff17c604,
+                 0xfbc3faf9),
+    LMC__CRC_ROW(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5, 0x70a27d8a, 0xe144fb14, 0xc76580d9,
+                 0x8b277743),
+    LMC__CRC_ROW(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6, 0xe964b13d, 0xd725148b, 0xaba65fe7,
+                 0x52a0c93f),
+    LMC__CRC_ROW(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91, 0x8f2261d3, 0x1ba8b557, 0x37516aae,
+                 0x6ea2d55c),
+    LMC__CRC_ROW(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f, 0xc00c303e, 0x85f4168d, 0x0e045beb,
+                 0x1c08b7d6),
+    LMC__CRC_ROW(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53, 0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a,
+                 0xf56e0ef4),
+    LMC__CRC_ROW(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da, 0x847609b4, 0x0d006599, 0x1a00cb32,
+                 0x34019664)};
 
-/* Product of two polynomials modulo the CRC's, bit 31 first: crc of a message followed by k zero bytes is multiplied by x^8k. */
+/* Product of two polynomials modulo the CRC's, bit 31 first: crc of a message followed by k zero
+ * bytes is multiplied by x^8k. */
 static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -1053,16 +2203,17 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three fill a strip of LMC__STRIP_SIZE bytes up to its last 8, four fill it. */
+/* Bytes of each of the lanes that a CRC is computed in at once. Three fill a strip of
+ * LMC__STRIP_SIZE bytes up to its last 8, four fill it. */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu /* x^(8 * LMC__CRC_LANE3) */
 #define LMC__CRC_LANE4 2048u
 
-/* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for high-performance CRC
- * generation", 2008). */
+/* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for
+ * high-performance CRC generation", 2008). */
 LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
 {
-    const uint32_t (*t)[256] = lmc__crc_table;
+    const uint32_t(*t)[256] = lmc__crc_table;
     uint64_t v = lmc__load64(p) ^ crc;
     return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
            t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
@@ -1111,7 +2262,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* The crc32 instruction has three cycles of latency and one of throughput: lanes again. This is word i of each. */
+/* The crc32 instruction has three cycles of latency and one of throughput: lanes again. This is
+ * word i of each. */
 LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -1120,11 +2272,13 @@ LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all lanes: lane 3 - j is multiplied by x^(8 j LMC__CRC_LANE4). The product with x^(8 j LMC__CRC_LANE4 - 33) as a number
- * of 64 bits lacks 33 powers of x: 32 that the crc32 instruction adds, one because the product of two 32-bit numbers has 63. */
+/* The register after all lanes: lane 3 - j is multiplied by x^(8 j LMC__CRC_LANE4). The product
+ * with x^(8 j LMC__CRC_LANE4 - 33) as a number of 64 bits lacks 33 powers of x: 32 that the crc32
+ * instruction adds, one because the product of two 32-bit numbers has 63. */
 LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
-    const __m128i k3 = _mm_cvtsi64_si128(0xB9D68D49), k2 = _mm_cvtsi64_si128(0x82F89C77), k1 = _mm_cvtsi64_si128(0xA51B6135);
+    const __m128i k3 = _mm_cvtsi64_si128(0xB9D68D49), k2 = _mm_cvtsi64_si128(0x82F89C77),
+                  k1 = _mm_cvtsi64_si128(0xA51B6135);
     __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), k3, 0);
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), k2, 0));
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), k1, 0));
@@ -1153,15 +2307,18 @@ static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
     return crc;
 }
 
-/* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16 bytes that stand d bytes
- * before others are replaced by their product with x^(8d), which is congruent and as long. For each distance d: the reflected
- * x^(8d + 32) and x^(8d - 32) modulo the polynomial, times x, for the low and the high 8 bytes. */
+/* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16
+ * bytes that stand d bytes before others are replaced by their product with x^(8d), which is
+ * congruent and as long. For each distance d: the reflected x^(8d + 32) and x^(8d - 32) modulo the
+ * polynomial, times x, for the low and the high 8 bytes. */
 #define LMC__FOLD_16 0xF20C0DFE, 0x14CD00BD6
 #define LMC__FOLD_32 0x1384AA63A, 0xBA4FC28E
 #define LMC__FOLD_48 0x1C291D04, 0x1D82C63DA
-static const uint64_t lmc__folds[4][2] = { /* 64, 128, 256, 512 */
-    {0x740EEF02, 0x9E4ADDF8}, {0x6992CEA2, 0xD3B6092}, {0xDCB17AA4, 0xB9E02B86}, {0xBD6F81F8, 0xDD7E3B0C}
-};
+static const uint64_t lmc__folds[4][2] = {/* 64, 128, 256, 512 */
+                                          {0x740EEF02, 0x9E4ADDF8},
+                                          {0x6992CEA2, 0xD3B6092},
+                                          {0xDCB17AA4, 0xB9E02B86},
+                                          {0xBD6F81F8, 0xDD7E3B0C}};
 static const uint64_t lmc__fold_last[8] = {LMC__FOLD_48, LMC__FOLD_32, LMC__FOLD_16, 0, 0};
 
 /* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
@@ -1174,11 +2331,15 @@ LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
 /* a folded onto b, in each of the four lanes */
 LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
 {
-    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00),
+                                     _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
 /* What a message's first vector is xored with, to continue from crc. */
-LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)); }
+LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
+{
+    return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
+}
 
 /* The CRC of n vectors, one after the other. */
 LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
@@ -1189,10 +2350,13 @@ LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
     unsigned i;
     LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
     /* lanes 0, 1, 2 onto lane 3, which has no factor */
-    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00), _mm512_clmulepi64_epi128(sum, last, 0x11));
+    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
+                           _mm512_clmulepi64_epi128(sum, last, 0x11));
     x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
-    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1), _mm512_extracti32x4_epi32(low, 2), 0x96);
-    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
+    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1),
+                               _mm512_extracti32x4_epi32(low, 2), 0x96);
+    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)),
+                                    (uint64_t)_mm_extract_epi64(x, 1));
 }
 
 LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
@@ -1205,7 +2369,8 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
         LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
         v[0] = _mm512_xor_si512(v[0], lmc__crc_start(crc));
         for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
-            LMC__UNROLL for (i = 0; i < 4; i++) v[i] = lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
+                lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
         crc = lmc__crc_finish(v, 4);
     }
     c = (uint32_t)~crc;
@@ -1215,145 +2380,46 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 }
 #endif
 
-/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in order, or one
- * word for each plane. Both directions are the same network of swaps: a transpose is its own inverse. */
-
-/* Swap the bits of *a under mask << shift with those of *b under mask. */
-LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
-    uint64_t t = (*a >> shift ^ *b) & mask;
-    *b ^= t;
-    *a ^= t << shift;
+    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
+    static const uint32_t power[64] = {
+        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955,
+        0xb8fdb1e7, 0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564,
+        0xbf455269, 0xe2ea32dc, 0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915,
+        0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42,
+        0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c,
+        0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72, 0x74c360a4, 0xe4172b16,
+        0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6, 0xf946610b,
+        0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
+        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+        0x00008000};
+    unsigned i;
+    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
+        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
+    return a ^ b;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
-LMC__INLINE void lmc__transpose4(uint64_t *v)
-{
-    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
-    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
-    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
-    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
-}
+/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run
+ * backwards -- */
 
-/* width 8: words e0 .. e7 <-> planes 0..7 */
-LMC__INLINE void lmc__transpose8(uint64_t *v)
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
-    int i;
-    lmc__transpose4(v);
-    lmc__transpose4(v + 4);
-    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
-}
-
-/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd position */
-LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
-{
-    a &= 0x00FF00FF00FF00FFu;
-    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
-    return (a | a >> 16) & 0x00000000FFFFFFFFu;
-}
-LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
-{
-    a &= 0x00000000FFFFFFFFu;
-    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
-    return (a | a << 8) & 0x00FF00FF00FF00FFu;
-}
-
-/* Rotate each of the four 16-bit parts by one bit. */
-LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v) { return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u); }
-LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v) { return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u); }
-LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v) { return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u); }
-LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v) { return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u); }
-LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
-LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
-LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
-LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
-
-/* v[p] = bytes of plane p of the eight elements at src */
-LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
-{
-    int i;
-    switch (width) {
-    case 1:
-        v[0] = lmc__load64(src);
-        if (rotate) v[0] = lmc__rotl8x8(v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
-        if (rotate) { a = lmc__rotl16x4(a); b = lmc__rotl16x4(b); }
-        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
-        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
-        break;
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++)
+            state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
+        state ^= p[--size];
     }
-    case 4:
-        for (i = 0; i < 4; i++) {
-            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
-            if (rotate) { a = lmc__rotl32(a); b = lmc__rotl32(b); }
-            v[i] = a | (uint64_t)b << 32;
-        }
-        lmc__transpose4(v);
-        break;
-    default:
-        for (i = 0; i < 8; i++) {
-            v[i] = lmc__load64(src + 8 * i);
-            if (rotate) v[i] = lmc__rotl64(v[i]);
-        }
-        lmc__transpose8(v);
-    }
+    return state;
 }
 
-/* The inverse. v is destroyed. */
-LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
-{
-    int i;
-    switch (width) {
-    case 1:
-        lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
-        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
-        if (rotate) { a = lmc__rotr16x4(a); b = lmc__rotr16x4(b); }
-        lmc__store64(dst, a);
-        lmc__store64(dst + 8, b);
-        break;
-    }
-    case 4:
-        lmc__transpose4(v);
-        for (i = 0; i < 4; i++) {
-            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
-            if (rotate) { a = lmc__rotr32(a); b = lmc__rotr32(b); }
-            lmc__store32(dst + 4 * i, a);
-            lmc__store32(dst + 16 + 4 * i, b);
-        }
-        break;
-    default:
-        lmc__transpose8(v);
-        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
-    }
-}
-
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by themselves. */
-LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(v, src, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
-#endif
-}
-LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(dst, v, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
-#endif
-}
+/* == kernels/split_join.h ========================================================================= */
 
 /* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
-LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                 unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -1389,7 +2455,8 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 }
 
 /* -- 6.3 join: the inverse of split -- */
-LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -1422,133 +2489,146 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 }
 
 /* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call) \
-    switch (width) { \
-    case 1: if (rotate) { call(1, 1); } else { call(1, 0); } break; \
-    case 2: if (rotate) { call(2, 1); } else { call(2, 0); } break; \
-    case 4: if (rotate) { call(4, 1); } else { call(4, 0); } break; \
-    default: if (rotate) { call(8, 1); } else { call(8, 0); } }
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1:                                                                                        \
+        if (rotate) {                                                                              \
+            call(1, 1);                                                                            \
+        } else {                                                                                   \
+            call(1, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        if (rotate) {                                                                              \
+            call(2, 1);                                                                            \
+        } else {                                                                                   \
+            call(2, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        if (rotate) {                                                                              \
+            call(4, 1);                                                                            \
+        } else {                                                                                   \
+            call(4, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    default:                                                                                       \
+        if (rotate) {                                                                              \
+            call(8, 1);                                                                            \
+        } else {                                                                                   \
+            call(8, 0);                                                                            \
+        }                                                                                          \
+    }
 
-static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
+                              unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in log2(width) steps; each sorts bytes by one
- * more bit of their place p within the element. Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j,
- * the j-th part of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a join are the
- * same backwards. All bounds are constant where this is inlined, and gcc must be told to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector) \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-            t[(r + s) * half + j] = lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
-    } \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s) \
-    { \
-        const unsigned parts = width / s, half = parts / 2; \
-        vector t[8]; \
-        unsigned i; \
-        LMC__UNROLL for (i = 0; i < width / 2; i++) { \
-            const unsigned r = i / half, j = i % half; \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j], v[(r + s) * half + j]); \
-        } \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i]; \
+/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
+ * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
+ * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
+ * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
+ * to unroll. */
+#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
+    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        vector t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
+            t[(r + s) * half + j] =                                                                \
+                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        vector t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
     }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector) \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p); \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1); \
-            } \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1); \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2); \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4); \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]); \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate); \
+#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
+    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
+                                          unsigned width, int rotate)                              \
+    {                                                                                              \
+        lmc__planes rest;                                                                          \
+        vector v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
+            }                                                                                      \
+            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
+            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
+            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
     }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector) \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate) \
-    { \
-        lmc__const_planes rest; \
-        vector v[8]; \
-        size_t i; \
-        unsigned p; \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) { \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i); \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4); \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2); \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1); \
-            LMC__UNROLL for (p = 0; p < width; p++) { \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0); \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]); \
-            } \
-        } \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i; \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate); \
+#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
+    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
+                                         unsigned width, int rotate)                               \
+    {                                                                                              \
+        lmc__const_planes rest;                                                                    \
+        vector v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
+            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
+            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
+            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
+                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
+            }                                                                                      \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
     }
 #endif
 
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
-LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
-LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
-LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
-{
-    *first = vzip1q_u8(a, b);
-    *second = vzip2q_u8(a, b);
-}
 
-/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits that are free. */
-LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
-{
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
-    switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2: return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15) : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4: return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31) : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default: return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63) : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
-    }
-}
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
+    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                    unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                           int rotate){
 #define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -1556,99 +2636,27 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
 #endif
 
 #if LMC__X86
-/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of both; and back: their
- * bytes in turn, lower and upper halves. */
-#define LMC__EVEN(i) (2 * (i))
-#define LMC__ODD(i) (2 * (i) + 1)
-#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
-#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
-#define LMC__SAME(i) (i)
-static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
-static const uint8_t lmc__shuffles[4][64] = {
-    {LMC__64(LMC__EVEN, 0)}, {LMC__64(LMC__ODD, 0)}, {LMC__64(LMC__ZIP_LOW, 0)}, {LMC__64(LMC__ZIP_HIGH, 0)}
-};
 
-LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
-LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
+    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 
-/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3 put them in order. */
-LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
-{
-    const __m256i low = _mm256_set1_epi16(0xFF);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
-}
-LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
-/* And back: the bytes of a and b in turn. */
-LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
-{
-    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-    *first = _mm256_permute2x128_si256(low, high, 0x20);
-    *second = _mm256_permute2x128_si256(low, high, 0x31);
-}
-
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b); }
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b) { return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b); }
-LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
-{
-    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
-    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
-}
-
-/* Each element of a vector rotated by one bit, to the left or to the right. */
-LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
-        return left ? _mm256_or_si256(_mm256_add_epi8(v, v), _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
-                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7), _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
-    }
-    case 2: return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15)) : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4: return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31)) : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default: return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63)) : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
-    }
-}
-LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m512i low7 = _mm512_set1_epi8(0x7F);
-        return left ? _mm512_or_si512(_mm512_add_epi8(v, v), _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE), _mm512_srli_epi16(v, 7)))
-                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7), _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
-    }
-    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
-    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
-    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
-    }
-}
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
-{
+            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
+                                                  size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-}
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
-{
+            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                                   size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-}
-LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+            } LMC__AVX512
+    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                  unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
@@ -1656,8 +2664,11 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 }
 #endif
 
-/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because a count that was stored a few cycles
- * ago is slow to load, and in skewed planes most bytes want the same one. -- */
+/* == kernels/count.h ============================================================================== */
+
+/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because
+ * a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes want
+ * the same one. -- */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* so that 16 bits suffice */
@@ -1680,7 +2691,8 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
         }
         for (; i < part; i++) table[0][src[i]]++;
         for (v = 0; v < 256; v++)
-            counts[v] += (uint32_t)table[0][v] + table[1][v] + table[2][v] + table[3][v] + table[4][v] + table[5][v] + table[6][v] + table[7][v];
+            counts[v] += (uint32_t)table[0][v] + table[1][v] + table[2][v] + table[3][v] +
+                         table[4][v] + table[5][v] + table[6][v] + table[7][v];
         src += part;
         n -= part;
     }
@@ -1692,37 +2704,93 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
     return memcmp(src, src + 1, n - 1) == 0; /* each byte equals its successor */
 }
 
+/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
+static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 8 <= size; i += 8) {
+        uint64_t v = lmc__load64(mask + i);
+        v = v - (v >> 1 & 0x5555555555555555u);
+        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
+        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+        ones += (size_t)(v * LMC__ONES8 >> 56);
+    }
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+
+#if LMC__NEON
+static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
+{
+    uint32x4_t sum = vdupq_n_u32(0);
+    size_t i, ones;
+    for (i = 0; i + 64 <= size; i += 64) {
+        const uint8x16_t low =
+            vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
+        const uint8x16_t high =
+            vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
+        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
+    }
+    ones = (size_t)vaddlvq_u32(
+        sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+#endif
+
+#if LMC__X86
+LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
+{
+    uint64_t rest = 0;
+    size_t i, ones = 0;
+    for (i = 0; i + 32 <= size; i += 32) {
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) +
+                         _mm_popcnt_u64(lmc__load64(mask + i + 8)));
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) +
+                         _mm_popcnt_u64(lmc__load64(mask + i + 24)));
+    }
+    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (; i < size; i++) rest = rest << 8 | mask[i];
+    return ones + (size_t)_mm_popcnt_u64(rest);
+}
+LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
+{
+    __m512i ones = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
+        ones =
+            _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
+    }
+    return (size_t)_mm512_reduce_add_epi64(ones);
+}
+#endif
+
+/* == kernels/map.h ================================================================================ */
+
 /* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
     for (i = 0; i + 4 <= n; i += 4) {
-        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]], d = table[src[i + 3]];
-        dst[i] = a; dst[i + 1] = b; dst[i + 2] = c; dst[i + 3] = d;
+        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]],
+                d = table[src[i + 3]];
+        dst[i] = a;
+        dst[i + 1] = b;
+        dst[i + 2] = c;
+        dst[i + 3] = d;
     }
     for (; i < n; i++) dst[i] = table[src[i]];
 }
 
 #if LMC__NEON
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless one instruction loads them. */
-LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
-{
-#if defined(__clang__) || __GNUC__ >= 11
-    return vld1q_u8_x4(p);
-#else
-    uint8x16x4_t v;
-    v.val[0] = vld1q_u8(p);
-    v.val[1] = vld1q_u8(p + 16);
-    v.val[2] = vld1q_u8(p + 32);
-    v.val[3] = vld1q_u8(p + 48);
-    return v;
-#endif
-}
 
-/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range. */
+/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
+ */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
-    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64), t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
+    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
+                       t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
     const uint8x16_t step = vdupq_n_u8(64);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
@@ -1736,8 +2804,9 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows just count up: there the distance between
- * an entry and its place is the same throughout. One shuffle finds each row's distance, one more for each other row corrects it. */
+/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows
+ * just count up: there the distance between an entry and its place is the same throughout. One
+ * shuffle finds each row's distance, one more for each other row corrects it. */
 typedef struct lmc__rows {
     uint8_t distance[16]; /* of the row's first entry */
     unsigned n;           /* rows to correct */
@@ -1752,7 +2821,8 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     rows->n = 0;
     for (i = 0; i < 16; i++) {
         const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
-        const __m128i more = _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        const __m128i more =
+            _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
         rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
         if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
         rows->first[rows->n] = (uint8_t)(16 * i);
@@ -1760,166 +2830,63 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row) { return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row)); }
-
 LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
-    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those of other rows get */
-        const __m256i place = _mm256_adds_epu8(_mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
+    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those
+                                       of other rows get */
+        const __m256i place = _mm256_adds_epu8(
+            _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
     }
     return out;
 }
 
-LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
+                                    const uint8_t *table)
 {
     lmc__rows rows;
     size_t i;
     lmc__set_rows_avx2(&rows, table);
-    for (i = 0; i + 32 <= n; i += 32) lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    for (i = 0; i + 32 <= n; i += 32)
+        lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
 
-/* Byte i: -1 if bit i of m is set, else 0. */
-LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
-{
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
-}
-
-/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes the mask's bytes for unsigned and
- * asks whether they are below zero: always b (tests/run, build unsigned_char). */
-LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
-{
-#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-#else
-    return _mm256_blendv_epi8(b, a, mask);
-#endif
-}
 #endif
 
 #if LMC__X86
 /* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
-    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]), high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], v, table[3]);
     return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
 }
 
-LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n,
+                                        const uint8_t *table)
 {
     __m512i t[4];
     size_t i;
     for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
-        _mm512_mask_storeu_epi8(dst + i, valid, lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
+        _mm512_mask_storeu_epi8(dst + i, valid,
+                                lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
     }
 }
 #endif
 
-/* lmc__byte_mask[m]: byte i is 0xFF if bit i of m is set. lmc__ones[m]: number of one bits. */
-#define LMC__BYTE_MASK_1(m) \
-    (((m) & 1 ? 0xFFull : 0) | ((m) & 2 ? 0xFFull << 8 : 0) | ((m) & 4 ? 0xFFull << 16 : 0) | ((m) & 8 ? 0xFFull << 24 : 0) | \
-     ((m) & 16 ? 0xFFull << 32 : 0) | ((m) & 32 ? 0xFFull << 40 : 0) | ((m) & 64 ? 0xFFull << 48 : 0) | ((m) & 128 ? 0xFFull << 56 : 0))
-#define LMC__ONES_1(m) \
-    (((m) & 1) + ((m) >> 1 & 1) + ((m) >> 2 & 1) + ((m) >> 3 & 1) + ((m) >> 4 & 1) + ((m) >> 5 & 1) + ((m) >> 6 & 1) + ((m) >> 7 & 1))
-static const uint64_t lmc__byte_mask[256] = { LMC__256(LMC__BYTE_MASK_1) };
-static const uint8_t lmc__ones[256] = { LMC__256(LMC__ONES_1) };
+/* == kernels/partition.h ========================================================================== */
 
-/* How to move the bytes of a 64-bit word as a mask byte says. Expanding moves packed bytes up to the places of the
- * one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. lmc__moves[m][0..2]: which bytes move
- * in each step of expanding; [3]: the packed bytes. Below, they are written as bits, 8 for each step, and the number of ones.
- * Derivation: the j-th one bit is at place p_j; byte j moves by s in step s = 4, 2, 1 if (p_j - j) & s. */
-#define LMC__M(v) { LMC__BYTE_MASK_1((v) & 255), LMC__BYTE_MASK_1((v) >> 8 & 255), LMC__BYTE_MASK_1((v) >> 16 & 255), \
-                    LMC__BYTE_MASK_1((1u << ((v) >> 24)) - 1) }
-static const uint64_t lmc__moves[256][4] = {
-    LMC__M(0x0000000), LMC__M(0x1000000), LMC__M(0x1010000), LMC__M(0x2000000), LMC__M(0x1000100), LMC__M(0x2020000), LMC__M(0x2030000), LMC__M(0x3000000),
-    LMC__M(0x1040100), LMC__M(0x2000200), LMC__M(0x2010200), LMC__M(0x3040000), LMC__M(0x2000300), LMC__M(0x3060000), LMC__M(0x3070000), LMC__M(0x4000000),
-    LMC__M(0x1000001), LMC__M(0x2080200), LMC__M(0x2090200), LMC__M(0x3000400), LMC__M(0x2080300), LMC__M(0x3020400), LMC__M(0x3030400), LMC__M(0x4080000),
-    LMC__M(0x20c0300), LMC__M(0x3000600), LMC__M(0x3010600), LMC__M(0x40c0000), LMC__M(0x3000700), LMC__M(0x40e0000), LMC__M(0x40f0000), LMC__M(0x5000000),
-    LMC__M(0x1100001), LMC__M(0x2000002), LMC__M(0x2010002), LMC__M(0x3100400), LMC__M(0x2000102), LMC__M(0x3120400), LMC__M(0x3130400), LMC__M(0x4000800),
-    LMC__M(0x2040102), LMC__M(0x3100600), LMC__M(0x3110600), LMC__M(0x4040800), LMC__M(0x3100700), LMC__M(0x4060800), LMC__M(0x4070800), LMC__M(0x5100000),
-    LMC__M(0x2000003), LMC__M(0x3180600), LMC__M(0x3190600), LMC__M(0x4000c00), LMC__M(0x3180700), LMC__M(0x4020c00), LMC__M(0x4030c00), LMC__M(0x5180000),
-    LMC__M(0x31c0700), LMC__M(0x4000e00), LMC__M(0x4010e00), LMC__M(0x51c0000), LMC__M(0x4000f00), LMC__M(0x51e0000), LMC__M(0x51f0000), LMC__M(0x6000000),
-    LMC__M(0x1001001), LMC__M(0x2200002), LMC__M(0x2210002), LMC__M(0x3000004), LMC__M(0x2200102), LMC__M(0x3020004), LMC__M(0x3030004), LMC__M(0x4200800),
-    LMC__M(0x2240102), LMC__M(0x3000204), LMC__M(0x3010204), LMC__M(0x4240800), LMC__M(0x3000304), LMC__M(0x4260800), LMC__M(0x4270800), LMC__M(0x5001000),
-    LMC__M(0x2200003), LMC__M(0x3080204), LMC__M(0x3090204), LMC__M(0x4200c00), LMC__M(0x3080304), LMC__M(0x4220c00), LMC__M(0x4230c00), LMC__M(0x5081000),
-    LMC__M(0x30c0304), LMC__M(0x4200e00), LMC__M(0x4210e00), LMC__M(0x50c1000), LMC__M(0x4200f00), LMC__M(0x50e1000), LMC__M(0x50f1000), LMC__M(0x6200000),
-    LMC__M(0x2300003), LMC__M(0x3000006), LMC__M(0x3010006), LMC__M(0x4300c00), LMC__M(0x3000106), LMC__M(0x4320c00), LMC__M(0x4330c00), LMC__M(0x5001800),
-    LMC__M(0x3040106), LMC__M(0x4300e00), LMC__M(0x4310e00), LMC__M(0x5041800), LMC__M(0x4300f00), LMC__M(0x5061800), LMC__M(0x5071800), LMC__M(0x6300000),
-    LMC__M(0x3000007), LMC__M(0x4380e00), LMC__M(0x4390e00), LMC__M(0x5001c00), LMC__M(0x4380f00), LMC__M(0x5021c00), LMC__M(0x5031c00), LMC__M(0x6380000),
-    LMC__M(0x43c0f00), LMC__M(0x5001e00), LMC__M(0x5011e00), LMC__M(0x63c0000), LMC__M(0x5001f00), LMC__M(0x63e0000), LMC__M(0x63f0000), LMC__M(0x7000000),
-    LMC__M(0x1401001), LMC__M(0x2002002), LMC__M(0x2012002), LMC__M(0x3400004), LMC__M(0x2002102), LMC__M(0x3420004), LMC__M(0x3430004), LMC__M(0x4000008),
-    LMC__M(0x2042102), LMC__M(0x3400204), LMC__M(0x3410204), LMC__M(0x4040008), LMC__M(0x3400304), LMC__M(0x4060008), LMC__M(0x4070008), LMC__M(0x5401000),
-    LMC__M(0x2002003), LMC__M(0x3480204), LMC__M(0x3490204), LMC__M(0x4000408), LMC__M(0x3480304), LMC__M(0x4020408), LMC__M(0x4030408), LMC__M(0x5481000),
-    LMC__M(0x34c0304), LMC__M(0x4000608), LMC__M(0x4010608), LMC__M(0x54c1000), LMC__M(0x4000708), LMC__M(0x54e1000), LMC__M(0x54f1000), LMC__M(0x6002000),
-    LMC__M(0x2102003), LMC__M(0x3400006), LMC__M(0x3410006), LMC__M(0x4100408), LMC__M(0x3400106), LMC__M(0x4120408), LMC__M(0x4130408), LMC__M(0x5401800),
-    LMC__M(0x3440106), LMC__M(0x4100608), LMC__M(0x4110608), LMC__M(0x5441800), LMC__M(0x4100708), LMC__M(0x5461800), LMC__M(0x5471800), LMC__M(0x6102000),
-    LMC__M(0x3400007), LMC__M(0x4180608), LMC__M(0x4190608), LMC__M(0x5401c00), LMC__M(0x4180708), LMC__M(0x5421c00), LMC__M(0x5431c00), LMC__M(0x6182000),
-    LMC__M(0x41c0708), LMC__M(0x5401e00), LMC__M(0x5411e00), LMC__M(0x61c2000), LMC__M(0x5401f00), LMC__M(0x61e2000), LMC__M(0x61f2000), LMC__M(0x7400000),
-    LMC__M(0x2003003), LMC__M(0x3600006), LMC__M(0x3610006), LMC__M(0x400000c), LMC__M(0x3600106), LMC__M(0x402000c), LMC__M(0x403000c), LMC__M(0x5601800),
-    LMC__M(0x3640106), LMC__M(0x400020c), LMC__M(0x401020c), LMC__M(0x5641800), LMC__M(0x400030c), LMC__M(0x5661800), LMC__M(0x5671800), LMC__M(0x6003000),
-    LMC__M(0x3600007), LMC__M(0x408020c), LMC__M(0x409020c), LMC__M(0x5601c00), LMC__M(0x408030c), LMC__M(0x5621c00), LMC__M(0x5631c00), LMC__M(0x6083000),
-    LMC__M(0x40c030c), LMC__M(0x5601e00), LMC__M(0x5611e00), LMC__M(0x60c3000), LMC__M(0x5601f00), LMC__M(0x60e3000), LMC__M(0x60f3000), LMC__M(0x7600000),
-    LMC__M(0x3700007), LMC__M(0x400000e), LMC__M(0x401000e), LMC__M(0x5701c00), LMC__M(0x400010e), LMC__M(0x5721c00), LMC__M(0x5731c00), LMC__M(0x6003800),
-    LMC__M(0x404010e), LMC__M(0x5701e00), LMC__M(0x5711e00), LMC__M(0x6043800), LMC__M(0x5701f00), LMC__M(0x6063800), LMC__M(0x6073800), LMC__M(0x7700000),
-    LMC__M(0x400000f), LMC__M(0x5781e00), LMC__M(0x5791e00), LMC__M(0x6003c00), LMC__M(0x5781f00), LMC__M(0x6023c00), LMC__M(0x6033c00), LMC__M(0x7780000),
-    LMC__M(0x57c1f00), LMC__M(0x6003e00), LMC__M(0x6013e00), LMC__M(0x77c0000), LMC__M(0x6003f00), LMC__M(0x77e0000), LMC__M(0x77f0000), LMC__M(0x8000000)
-};
-
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other places get 0. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
-{
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
-}
-
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
-{
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
-}
-
-#define LMC__ONES8 0x0101010101010101u
-
-/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The multiplication adds
- * byte j shifted to bit 56 + j, without carries. */
-LMC__INLINE unsigned lmc__collect_bits(uint64_t v) { return (unsigned)(v * 0x0102040810204080u >> 56); }
-
-/* Bit j of the result: byte j of v >= s, unsigned. */
-LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
-{
-    const uint64_t high = 0x80 * LMC__ONES8;
-    uint64_t low = (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
-    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return lmc__collect_bits((ge & high) >> 7);
-}
-
-/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the list right, in order.
- * left and right may each be NULL (not wanted); left may be src. Unused bits of the last mask byte are zero. Returns the
- * number of ones. -- */
-static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
+ * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
+ * bits of the last mask byte are zero. Returns the number of ones. -- */
+static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                    const uint8_t *src, size_t n, unsigned split)
 {
     const uint64_t s = split * LMC__ONES8;
     size_t i, n_right = 0, n_left = 0;
@@ -1938,101 +2905,55 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON
-/* Number of one bits of m below bit i, and what follows from it for the bytes of a shuffle. */
-#define LMC__BELOW_0(m) 0
-#define LMC__BELOW_1(m) ((m) & 1)
-#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
-#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
-#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
-#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
-#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
-#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
-#define LMC__PACK(m, i) ((m) >> i & 1 ? (uint64_t)i << 8 * LMC__BELOW_##i(m) : 0)
-#define LMC__PACK_1(m) \
-    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) | LMC__PACK(m, 6) | LMC__PACK(m, 7))
-#define LMC__SORT_1(m) { LMC__PACK_1(255 - (m)), LMC__PACK_1(m) }
-
-/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed, the rest 0: a shuffle by them sorts 8 bytes. */
-static const uint64x2_t lmc__sort_places[256] = { LMC__256(LMC__SORT_1) };
-
-/* Bit i of the result: whether byte i of the four vectors (0 or 0xFF each) is set. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)), cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
-/* The inverse for 16 of the bits: byte k of the result is 0xFF if bit 16 j + k of m is set. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t byte = vreinterpretq_u8_u64(vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
-}
-
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
-}
-
-/* And how to store them. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
-}
-
-/* Only the first n bits of m. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n) { return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1)); }
 
 /* A step of 64 elements, of which n count. Returns the number of ones. */
-LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                         const uint8_t *src, size_t n, unsigned split,
                                          int want_left, int want_right)
 {
-    const uint8x16_t s = vdupq_n_u8((uint8_t)split), v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32), vld1q_u8(src + 48)};
-    const uint8x8_t m8 = lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s), vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)), n);
+    const uint8x16_t s = vdupq_n_u8((uint8_t)split),
+                     v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32),
+                             vld1q_u8(src + 48)};
+    const uint8x8_t m8 =
+        lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s),
+                                               vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)),
+                             n);
     const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) * LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
+                          LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
     unsigned j;
     lmc__store_mask_neon(mask, m8, n);
     if (!want_left && !want_right) return (size_t)(ones >> 56);
-    LMC__UNROLL for (j = 0; j < 8; j++) {
+    LMC__UNROLL for (j = 0; j < 8; j++)
+    {
         const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
         const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
-        const uint8x16_t x = vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+        const uint8x16_t x = vqtbl1q_u8(half, lmc__load_sort_places_neon(m >> 8 * j & 255));
         if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
         if (want_right) vst1_u8(right + before, vget_high_u8(x));
     }
     return (size_t)(ones >> 56);
 }
 
-LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split,
                                             int want_left, int want_right)
 {
     size_t n_right = 0;
     for (; n >= 64; n -= 64, src += 64, mask += 8) {
-        const size_t ones = lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
+        const size_t ones =
+            lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
         if (want_left) left += 64 - ones;
         if (want_right) right += ones;
         n_right += ones;
     }
-    if (n != 0) n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
+    if (n != 0)
+        n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
     return n_right;
 }
 
-static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src,
+                                  size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 0);
@@ -2042,29 +2963,25 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 #endif
 
 #if LMC__AVX2_TEXT
-/* (pext would do with less table, but is microcoded on Zen 1 and 2.)
- * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each. */
-#define LMC__SORT_PLACES_1(m) { LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m) }
-#define LMC__PACK_PLACE(m, i) ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
-#define LMC__PACK_PLACES_1(m) \
-    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) | LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | \
-     LMC__PACK_PLACE(m, 6) | LMC__PACK_PLACE(m, 7))
-static const uint64_t lmc__sort_places[256][2] = { LMC__256(LMC__SORT_PLACES_1) };
 
 /* The 8 bytes in the lower or, if high, in the upper half of v. */
-LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m128i v, int high, unsigned m)
+LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
+                                       __m128i v, int high, unsigned m)
 {
-    const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    const __m128i places = lmc__load_sort_places_avx2(m);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
     if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there are now on the right. */
-LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right, __m256i v, uint32_t m)
+/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there
+ * are now on the right. */
+LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                             size_t n_right, __m256i v, uint32_t m)
 {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
-    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF), r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
+    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
+                 r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
     lmc__partition8_avx2(left, right, n_left, n_right, low, 0, m & 255);
     lmc__partition8_avx2(left, right, n_left + 8 - r1, n_right + r1, low, 1, m >> 8 & 255);
     lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
@@ -2072,10 +2989,8 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
     return n_right + (size_t)_mm_popcnt_u64(m);
 }
 
-/* Bit i: whether byte i of v >= that of s, unsigned. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s) { return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v)); }
-
-LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                             const uint8_t *src, size_t n, unsigned split,
                                              int want_left, int want_right)
 {
     const __m256i s = _mm256_set1_epi8((char)split);
@@ -2099,7 +3014,8 @@ LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8
     return n_right;
 }
 
-LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 0);
@@ -2109,9 +3025,11 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 #endif
 
 #if LMC__X86
-/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen 4, and the zero-masked one
- * waits for the old value of its destination, so the merge-masked one is used. */
-LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split,
+/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen
+ * 4, and the zero-masked one waits for the old value of its destination, so the merge-masked one is
+ * used. */
+LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                 const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
 {
     const __m512i s = _mm512_set1_epi8((char)split);
@@ -2134,13 +3052,15 @@ LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, u
         lmc__store64(bits, m);
         memcpy(mask + i / 8, bits, (n - i + 7) / 8);
         if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
-        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
+        if (want_left)
+            _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
         n_right += (size_t)_mm_popcnt_u64(m);
     }
     return n_right;
 }
 
-LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split)
+LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                const uint8_t *src, size_t n, unsigned split)
 {
     if (left && right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 1);
     if (left) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 0);
@@ -2149,8 +3069,12 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 }
 #endif
 
-/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst is a list. -- */
-static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+/* == kernels/merge.h ============================================================================== */
+
+/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
+ * is a list. -- */
+static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                              lmc__side right)
 {
     const uint64_t l = left.value * LMC__ONES8, r = right.value * LMC__ONES8;
     const uint8_t *a = left.list, *b = right.list;
@@ -2158,8 +3082,10 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     if (a && b) {
         for (i = 0; i < n; i += 8) {
             unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones, n - i); /* the last mask byte has zero bits that stand for nothing */
+            lmc__store64(dst + i,
+                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
+            a += lmc__min(8 - ones,
+                          n - i); /* the last mask byte has zero bits that stand for nothing */
             b += ones;
         }
     } else if (a) {
@@ -2175,46 +3101,54 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
             b += lmc__ones[m];
         }
     } else {
-        for (i = 0; i < n; i += 8) lmc__store64(dst + i, l ^ ((l ^ r) & lmc__byte_mask[mask[i >> 3]]));
+        for (i = 0; i < n; i += 8)
+            lmc__store64(dst + i, l ^ ((l ^ r) & lmc__byte_mask[mask[i >> 3]]));
     }
 }
 
-#if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
-LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
-{
-    uint8_t bits[8];
-    if (n - i >= 64) return lmc__load64(mask + i / 8);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
-    return lmc__load64(bits);
-}
-
-#endif
-
 #if LMC__NEON
-/* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros, 16, 17, ... for ones; high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
-#define LMC__PLACE(m, i, left, right, step) ((uint64_t)(((m) >> i & 1 ? right + step * LMC__BELOW_##i(m) : left + i - LMC__BELOW_##i(m)) & 255) << 8 * i)
-#define LMC__PLACES(m, left, right, step) \
-    (LMC__PLACE(m, 0, left, right, step) | LMC__PLACE(m, 1, left, right, step) | LMC__PLACE(m, 2, left, right, step) | LMC__PLACE(m, 3, left, right, step) | \
-     LMC__PLACE(m, 4, left, right, step) | LMC__PLACE(m, 5, left, right, step) | LMC__PLACE(m, 6, left, right, step) | LMC__PLACE(m, 7, left, right, step))
+/* Number of one bits of m below bit i. */
+#define LMC__BELOW_0(m) 0
+#define LMC__BELOW_1(m) ((m) & 1)
+#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
+#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
+#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
+#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
+#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
+#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
+
+/* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros,
+ * 16, 17, ... for ones; high[m] is for the second byte of a pair whose first one has c ones: |high
+ * - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
+#define LMC__PLACE(m, i, left, right, step)                                                        \
+    ((uint64_t)(((m) >> i & 1 ? right + step * LMC__BELOW_##i(m) : left + i - LMC__BELOW_##i(m)) & \
+                255)                                                                               \
+     << 8 * i)
+#define LMC__PLACES(m, left, right, step)                                                          \
+    (LMC__PLACE(m, 0, left, right, step) | LMC__PLACE(m, 1, left, right, step) |                   \
+     LMC__PLACE(m, 2, left, right, step) | LMC__PLACE(m, 3, left, right, step) |                   \
+     LMC__PLACE(m, 4, left, right, step) | LMC__PLACE(m, 5, left, right, step) |                   \
+     LMC__PLACE(m, 6, left, right, step) | LMC__PLACE(m, 7, left, right, step))
 #define LMC__MERGE_LOW(m) LMC__PLACES(m, 0, 16, 1)
 #define LMC__MERGE_HIGH(m) LMC__PLACES(m, 8, 240, -1)
-static const uint64_t lmc__merge_low[256] = { LMC__256(LMC__MERGE_LOW) }, lmc__merge_high[256] = { LMC__256(LMC__MERGE_HIGH) };
+static const uint64_t lmc__merge_low[256] = {LMC__256(LMC__MERGE_LOW)},
+                      lmc__merge_high[256] = {LMC__256(LMC__MERGE_HIGH)};
 
-/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of all up to it. A macro: clang wants the
- * number of a lane to be a literal. */
-#define LMC__MERGE16(j) do { \
-        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0; \
-        const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]); \
-        const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]), vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j)))); \
-        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j)); \
-        if (right_list) x.val[1] = vld1q_u8(b + before); \
-        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)))); \
+/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
+ * all up to it. A macro: clang wants the number of a lane to be a literal. */
+#define LMC__MERGE16(j)                                                                            \
+    do {                                                                                           \
+        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
+        const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
+        const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
+                                      vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
+        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
+        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right, int left_list, int right_list)
 {
     const uint8_t *a = left.list, *b = right.list;
     uint8x16x2_t x;
@@ -2222,7 +3156,8 @@ LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t 
     x.val[1] = vdupq_n_u8(right.value);
     for (;; n -= 64, mask += 8, dst += 64) {
         const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
-        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0), ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
+                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
         LMC__MERGE16(0);
         LMC__MERGE16(1);
         LMC__MERGE16(2);
@@ -2234,18 +3169,21 @@ LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t 
 }
 
 /* Between two constants: each bit to a byte, which chooses. */
-static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left, uint8_t right)
+static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
+                             uint8_t right)
 {
     const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
     size_t i;
     unsigned j;
     for (i = 0; i < n; i += 64) {
         const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
-        LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+        LMC__UNROLL for (j = 0; j < 4; j++)
+            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
     }
 }
 
-static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                            lmc__side right)
 {
     if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
     else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
@@ -2255,41 +3193,29 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 #endif
 
 #if LMC__AVX2_TEXT
-/* 16 bytes from each of two places. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
-{
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
-                                   _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
 
-/* Sums of the bytes of v up to each, itself included, in halves of 16: within 2, 4, 8 and 16 bytes. */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
+ * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8
+ * bytes cost more. */
+LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
+                                          __m256i r, int left_list, int right_list)
 {
-    const char no = (char)0x80; /* a place that gives 0 */
-    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13, no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
-    const __m256i in8 = _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
-    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7, no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
-    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
-    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
-}
-
-/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is the number of those before it that
- * come from the same one. Without tables: twice 16 shuffles by 8 bytes cost more. */
-LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l, __m256i r, int left_list, int right_list)
-{
-    const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                        2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i one = lmc__spread_bits_avx2(m);
     const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
     __m256i sum = one; /* minus the number of ones up to here */
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
-    if (left_list) l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
-    if (right_list) r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half), _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
+    if (left_list)
+        l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
+    if (right_list)
+        r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
+                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
     return lmc__blend_avx2(one, r, l);
 }
 
-LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                       lmc__side right, int left_list, int right_list)
 {
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -2301,10 +3227,13 @@ LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t
         if (left_list) a += 32 - ones;
         if (right_list) b += ones;
     }
-    if (i < n) lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l, r, left_list, right_list));
+    if (i < n)
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
+                                                      r, left_list, right_list));
 }
 
-LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right)
 {
     if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
     else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
@@ -2314,17 +3243,21 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
-LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b, __m512i l, __m512i r, int left_list, int right_list)
+LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
+                                              __m512i l, __m512i r, int left_list, int right_list)
 {
     __m512i v = l;
     if (left_list) { /* the merge-masked form, which has no false dependency */
         const __m512i x = _mm512_loadu_si512(a);
         v = _mm512_mask_expand_epi8(x, ~m, x);
     }
-    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b)) : _mm512_mask_mov_epi8(v, m, r);
+    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right, int left_list, int right_list)
+LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                           lmc__side left, lmc__side right, int left_list,
+                                           int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -2336,10 +3269,13 @@ LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, si
         if (left_list) a += 64 - ones;
         if (right_list) b += ones;
     }
-    if (i < n) _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r, left_list, right_list));
+    if (i < n)
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
+                                                            left_list, right_list));
 }
 
-LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right)
 {
     if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
     else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
@@ -2350,73 +3286,90 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 
 #if LMC__SIMDE
 /* Between two constants, the scalar kernel wins: it has no bytes to shuffle. */
-static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right)
+static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                             lmc__side right)
 {
     if (left.list || right.list) lmc__merge_avx2(dst, mask, n, left, right);
     else lmc__merge_scalar(dst, mask, n, left, right);
 }
 #endif
 
+/* == kernels/flatten.h ============================================================================ */
+
 /* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
-static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const uint64_t low = first * LMC__ONES8;
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i) - low; /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) -
+                     low; /* no borrow between the bytes that count: src[i] >= first */
         if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
-        for (d = 0; d < depth; d++) bits[d * row + (i >> 3)] = (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+        for (d = 0; d < depth; d++)
+            bits[d * row + (i >> 3)] =
+                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
     }
 }
 
 /* -- 6.10 unflatten: the inverse; dst[i] = symbols[index]; dst is a list -- */
-static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
+                                  const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     size_t i;
     unsigned d, j;
     for (i = 0; i < n; i += 8) {
         uint64_t v = 0;
-        for (d = 0; d < depth; d++) v = v << 1 | (lmc__byte_mask[bits[d * row + (i >> 3)]] & LMC__ONES8);
+        for (d = 0; d < depth; d++)
+            v = v << 1 | (lmc__byte_mask[bits[d * row + (i >> 3)]] & LMC__ONES8);
         for (j = 0; j < 8; j++) dst[i + j] = symbols[v >> 8 * j & 63];
     }
 }
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n, uint8x16_t first, unsigned depth)
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                     uint8x16_t first, unsigned depth)
 {
     const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first), vsubq_u8(vld1q_u8(src + 48), first)};
+                             vsubq_u8(vld1q_u8(src + 32), first),
+                             vsubq_u8(vld1q_u8(src + 48), first)};
     for (; depth-- != 0; bits += row) {
         const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit), vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
+                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
         lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
     }
 }
 
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                              unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const uint8x16_t low = vdupq_n_u8((uint8_t)first);
-    for (; n >= 64; n -= 64, src += 64, bits += 8) lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_neon(bits, row, src, 64, low, depth);
     if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
 }
 
-LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n, uint8x16x4_t table, unsigned depth)
+LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                       uint8x16x4_t table, unsigned depth)
 {
     uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
     unsigned j;
     for (; depth-- != 0; bits += row) {
         const uint8x8_t m = lmc__load_mask_neon(bits, n);
-        LMC__UNROLL for (j = 0; j < 4; j++) v[j] = vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
+            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
     }
     LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
 }
 
-static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                                unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     uint8x16x4_t table;
@@ -2424,13 +3377,15 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
     table = lmc__load64_neon(padded);
-    for (; n >= 64; n -= 64, dst += 64, bits += 8) lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
+    for (; n >= 64; n -= 64, dst += 64, bits += 8)
+        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
     if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
 }
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
@@ -2439,7 +3394,8 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a neighbour is below */
+        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a
+                                        neighbour is below */
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -2452,7 +3408,8 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     }
 }
 
-LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                           const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     __m256i table[4];
@@ -2461,24 +3418,31 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
     unsigned d, t;
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++) table[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
+    for (t = 0; t < 4; t++)
+        table[t] = _mm256_broadcastsi128_si256(
+            _mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_setzero_si256(), out, row_of;
-        LMC__UNROLL for (d = 0; d < depth; d++) { /* v = 2 v + bit */
-            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8) : (uint32_t)lmc__load_mask(bits + d * row, i, n);
+        LMC__UNROLL for (d = 0; d < depth; d++)
+        { /* v = 2 v + bit */
+            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8)
+                                           : (uint32_t)lmc__load_mask(bits + d * row, i, n);
             v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
         }
-        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
+        out =
+            _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
         if (depth > 4) {
             row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-            LMC__UNROLL for (t = 1; t < 4; t++)
-                out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)), _mm256_shuffle_epi8(table[t], v), out);
+            LMC__UNROLL for (t = 1; t < 4; t++) out =
+                lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                _mm256_shuffle_epi8(table[t], v), out);
         }
         lmc__store_avx2(dst + i, out);
     }
 }
 
-LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                          const uint8_t *symbols, unsigned depth)
 {
     switch (depth) {
     case 1: lmc__unflatten_body_avx2(dst, bits, n, symbols, 1); break;
@@ -2491,7 +3455,8 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth)
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m512i low = _mm512_set1_epi8((char)first);
@@ -2499,36 +3464,44 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
     unsigned d;
     for (i = 0; i + 64 <= n; i += 64) {
         const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++) lmc__store64(bits + d * row + i / 8, _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+        for (d = 0; d < depth; d++)
+            lmc__store64(bits + d * row + i / 8,
+                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
     }
     if (i < n) {
         const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
         const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
         uint8_t word[8];
         for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            lmc__store64(word, _mm512_mask_test_epi8_mask(
+                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
             memcpy(bits + d * row + i / 8, word, row - i / 8);
         }
     }
 }
 
-LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                               const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m512i table = _mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
+    const __m512i table = _mm512_maskz_loadu_epi8(
+        depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 64) {
         __m512i v = _mm512_setzero_si512();
-        LMC__UNROLL for (d = 0; d < depth; d++) {
-            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8) : lmc__load_mask(bits + d * row, i, n);
+        LMC__UNROLL for (d = 0; d < depth; d++)
+        {
+            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8)
+                                            : lmc__load_mask(bits + d * row, i, n);
             v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
         }
         _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
     }
 }
 
-LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth)
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
 {
     switch (depth) { /* constant depths, so that the bits stay in registers */
     case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
@@ -2541,148 +3514,126 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 }
 #endif
 
-/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
-static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
-{
-    size_t i, ones = 0;
-    for (i = 0; i + 8 <= size; i += 8) {
-        uint64_t v = lmc__load64(mask + i);
-        v = v - (v >> 1 & 0x5555555555555555u);
-        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
-        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
-        ones += (size_t)(v * LMC__ONES8 >> 56);
-    }
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
-}
+/* == kernels/fold.h =============================================================================== */
 
-#if LMC__NEON
-static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
-{
-    uint32x4_t sum = vdupq_n_u32(0);
-    size_t i, ones;
-    for (i = 0; i + 64 <= size; i += 64) {
-        const uint8x16_t low = vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
-        const uint8x16_t high = vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
-        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
-    }
-    ones = (size_t)vaddlvq_u32(sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
-    for (; i < size; i++) ones += lmc__ones[mask[i]];
-    return ones;
-}
-#endif
+/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
+ * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
+ * which is zero. symbols == high is legal. --
+ * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at
+ * `symbols`; all rows are lists -- */
 
-#if LMC__X86
-LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
-{
-    uint64_t rest = 0;
-    size_t i, ones = 0;
-    for (i = 0; i + 32 <= size; i += 32) {
-        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) + _mm_popcnt_u64(lmc__load64(mask + i + 8)));
-        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) + _mm_popcnt_u64(lmc__load64(mask + i + 24)));
-    }
-    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
-    for (; i < size; i++) rest = rest << 8 | mask[i];
-    return ones + (size_t)_mm_popcnt_u64(rest);
-}
-LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
-{
-    __m512i ones = _mm512_setzero_si512();
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
-        ones = _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
-    }
-    return (size_t)_mm512_reduce_add_epi64(ones);
-}
-#endif
-
-/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra` top bits of low; less the offset,
- * modulo 256, it goes to symbols; low's other bits go to packed, which is zero. symbols == high is legal. --
- * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at `symbols`; all rows are lists -- */
-
-/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray bits a select removes. `tail`: these
- * elements are behind packed_size, and packed is where the field of the first is in row 0; else it is where its byte is. */
-#define LMC__DEFINE_JOINT(isa, inline_isa, vector) \
-    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n, unsigned extra, \
-                                           unsigned offset, size_t row, int tail) \
-    { \
-        const vector field = lmc__splat_##isa((1u << extra) - 1), rest = lmc__splat_##isa(255u >> extra); \
-        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255), zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255); \
-        size_t i; \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) { \
-            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i); \
-            lmc__store_##isa(symbols + i, lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), lmc__shl_##isa(h, extra)), to)); \
-            if (tail) { \
-                unsigned b; \
-                for (b = 0; b < 8 - extra; b += extra) { \
-                    uint8_t *const p = packed + b / extra * row + i; \
-                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b), lmc__load_##isa(p))); \
-                } \
-            } else { \
-                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero)); \
-            } \
-        } \
-        return i; \
-    } \
-    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */ \
-    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra) \
-    { \
-        vector r = lmc__splat_##isa(0); \
-        unsigned b; \
-        for (b = 0; b < 8 - extra; b += extra) \
-            r = lmc__select_##isa(lmc__splat_##isa(((1u << extra) - 1) << b), lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r); \
-        return r; \
-    } \
-    /* *high: symbols, *low: what is packed; to the bytes */ \
-    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra, unsigned offset) \
-    { \
-        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from); \
-        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255), upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255); \
-        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra), \
+/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray
+ * bits a select removes. `tail`: these elements are behind packed_size, and packed is where the
+ * field of the first is in row 0; else it is where its byte is. */
+#define LMC__DEFINE_JOINT(isa, inline_isa, vector)                                                 \
+    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, \
+                                           const uint8_t *low, size_t n, unsigned extra,           \
+                                           unsigned offset, size_t row, int tail)                  \
+    {                                                                                              \
+        const vector field = lmc__splat_##isa((1u << extra) - 1),                                  \
+                     rest = lmc__splat_##isa(255u >> extra);                                       \
+        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255),                          \
+                     zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255);      \
+        size_t i;                                                                                  \
+        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
+            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i);              \
+            lmc__store_##isa(symbols + i,                                                          \
+                             lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), \
+                                                              lmc__shl_##isa(h, extra)),           \
+                                            to));                                                  \
+            if (tail) {                                                                            \
+                unsigned b;                                                                        \
+                for (b = 0; b < 8 - extra; b += extra) {                                           \
+                    uint8_t *const p = packed + b / extra * row + i;                               \
+                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b),   \
+                                                          lmc__load_##isa(p)));                    \
+                }                                                                                  \
+            } else {                                                                               \
+                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero));                    \
+            }                                                                                      \
+        }                                                                                          \
+        return i;                                                                                  \
+    }                                                                                              \
+    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */         \
+    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra)    \
+    {                                                                                              \
+        vector r = lmc__splat_##isa(0);                                                            \
+        unsigned b;                                                                                \
+        for (b = 0; b < 8 - extra; b += extra)                                                     \
+            r = lmc__select_##isa(                                                                 \
+                lmc__splat_##isa(((1u << extra) - 1) << b),                                        \
+                lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r);      \
+        return r;                                                                                  \
+    }                                                                                              \
+    /* *high: symbols, *low: what is packed; to the bytes */                                       \
+    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra,              \
+                                           unsigned offset)                                        \
+    {                                                                                              \
+        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from);       \
+        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255),                 \
+                     upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255);         \
+        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra),       \
                                   lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
-        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255), lmc__shl_##isa(s, 8 - extra), *low); \
-    } \
-    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t n, unsigned extra, \
-                                             unsigned offset, size_t row, int tail) \
-    { \
-        size_t i; \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) { \
-            vector h = lmc__load_##isa(symbols + i), l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra) : lmc__load_##isa(packed + i); \
-            lmc__unfold_step_##isa(&h, &l, extra, offset); \
-            lmc__store_##isa(high + i, h); \
-            lmc__store_##isa(low + i, l); \
-        } \
-        return i; \
-    } \
-    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n, \
-                                                  const lmc__joint *joint) \
-    { \
-        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size); \
-        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, joint->offset, row, 0) \
-                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, joint->offset, row, 0); \
-        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint); \
-        if (n == n_main) return; \
-        symbols += n_main; \
-        high += n_main; \
-        low += n_main; \
-        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1, joint->offset, row, 1) \
-                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2, joint->offset, row, 1); \
-        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n, joint); \
-    } \
-    LMC__TARGET_##isa static void lmc__unfold_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first, \
-                                                    size_t n, const lmc__joint *joint) \
-    { \
-        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size; \
-        const size_t n_main = first < size ? lmc__min(n, size - first) : 0; \
-        size_t i = joint->extra == 1 ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1, (unsigned)offset, row, 0) \
-                                     : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2, (unsigned)offset, row, 0); \
-        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint); \
-        if (n == n_main) return; \
-        packed += first + n_main - size; \
-        i = joint->extra == 1 ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed, n - n_main, 1, (unsigned)offset, row, 1) \
-                              : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed, n - n_main, 2, (unsigned)offset, row, 1); \
-        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i, n, joint); \
+        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255),                    \
+                                 lmc__shl_##isa(s, 8 - extra), *low);                              \
+    }                                                                                              \
+    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols,  \
+                                             const uint8_t *packed, size_t n, unsigned extra,      \
+                                             unsigned offset, size_t row, int tail)                \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
+            vector h = lmc__load_##isa(symbols + i),                                               \
+                   l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra)                       \
+                            : lmc__load_##isa(packed + i);                                         \
+            lmc__unfold_step_##isa(&h, &l, extra, offset);                                         \
+            lmc__store_##isa(high + i, h);                                                         \
+            lmc__store_##isa(low + i, l);                                                          \
+        }                                                                                          \
+        return i;                                                                                  \
+    }                                                                                              \
+    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed,               \
+                                                  const uint8_t *high, const uint8_t *low,         \
+                                                  size_t n, const lmc__joint *joint)               \
+    {                                                                                              \
+        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size);                   \
+        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, \
+                                                            joint->offset, row, 0)                 \
+                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, \
+                                                            joint->offset, row, 0);                \
+        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);                              \
+        if (n == n_main) return;                                                                   \
+        symbols += n_main;                                                                         \
+        high += n_main;                                                                            \
+        low += n_main;                                                                             \
+        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1,    \
+                                                     joint->offset, row, 1)                        \
+                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2,    \
+                                                     joint->offset, row, 1);                       \
+        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n,       \
+                       joint);                                                                     \
+    }                                                                                              \
+    LMC__TARGET_##isa static void lmc__unfold_##isa(                                               \
+        uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first,  \
+        size_t n, const lmc__joint *joint)                                                         \
+    {                                                                                              \
+        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size;          \
+        const size_t n_main = first < size ? lmc__min(n, size - first) : 0;                        \
+        size_t i = joint->extra == 1                                                               \
+                       ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1,     \
+                                                (unsigned)offset, row, 0)                          \
+                       : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2,     \
+                                                (unsigned)offset, row, 0);                         \
+        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);                     \
+        if (n == n_main) return;                                                                   \
+        packed += first + n_main - size;                                                           \
+        i = joint->extra == 1                                                                      \
+                ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
+                                         n - n_main, 1, (unsigned)offset, row, 1)                  \
+                : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
+                                         n - n_main, 2, (unsigned)offset, row, 1);                 \
+        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i,  \
+                         n, joint);                                                                \
     }
 
 /* The bits of element i of the byte below the top one that are packed. */
@@ -2691,12 +3642,14 @@ LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joi
     const unsigned extra = joint->extra;
     unsigned b, v = 0;
     if (i < joint->packed_size) return packed[i] & 255u >> extra;
-    for (b = 0; b < 8 - extra; b += extra) v |= (unsigned)packed[b / extra * joint->row + i - joint->packed_size] >> (8 - extra) << b;
+    for (b = 0; b < 8 - extra; b += extra)
+        v |= (unsigned)packed[b / extra * joint->row + i - joint->packed_size] >> (8 - extra) << b;
     return v;
 }
 
 /* Elements [i, n), one by one. */
-static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
+static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                           const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
     for (; i < n; i++) {
@@ -2713,7 +3666,8 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
 }
 
 /* Elements [first + i, first + n), one by one. */
-static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first, size_t i, size_t n,
+static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                             const uint8_t *packed, size_t first, size_t i, size_t n,
                              const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
@@ -2725,69 +3679,37 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
 }
 
 #define LMC__TARGET_scalar
-LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
-LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
-LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
-/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
-LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
-{
-    const uint64_t top = LMC__ONES8 << 7;
-    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
-}
-LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
-LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
-LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b) { return (a & mask) | (b & ~mask); }
-/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow from the next byte. */
-LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
-{
-    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
-    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
-}
 LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
 
 #if LMC__NEON
 #define LMC__TARGET_neon
-LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
-LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k) { return vshlq_u8(v, vdupq_n_s8((int8_t)k)); }
-LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k) { return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k)); }
-LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b) { return vbslq_u8(mask, a, b); }
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from) { return vcgeq_u8(v, from); }
 LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
 #endif
 
 #if LMC__AVX2_TEXT
 #define LMC__TARGET_avx2 LMC__AVX2
-LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
-LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k) { return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k)); }
-LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k)); }
-LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b) { return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b)); }
-LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from) { return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v); }
 LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
 #endif
 
 #if LMC__X86
 #define LMC__TARGET_avx512 LMC__AVX512
-LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
-LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k) { return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k)); }
-LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k) { return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k)); }
-LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b) { return _mm512_ternarylogic_epi64(mask, a, b, 0xCA); }
-LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from) { return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from)); }
 LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
 #endif
 
-/* -- 6.14 split_root: split of a block's elements; if root is not NULL, its plane is mapped and partitioned. Returns the CRC-32C of src. -- */
+/* == kernels/root.h =============================================================================== */
 
-/* Bytes of elements that are coded at a time: with a strip of their planes and what these are made of, they stay in a first cache of
- * 32 KiB. Every width's number of elements is a multiple of 64. */
+/* -- 6.14 split_root: split of a block's elements; if root is not NULL, its plane is mapped and
+ * partitioned. Returns the CRC-32C of src. -- */
+
+/* Bytes of elements that are coded at a time: with a strip of their planes and what these are made
+ * of, they stay in a first cache of 32 KiB. Every width's number of elements is a multiple of 64.
+ */
 #define LMC__STRIP_SIZE 8192u
 
 /* Strip by strip, with the kernels of a tier. */
 LMC__INLINE uint32_t lmc__split_strips(
-    const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate,
-    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+    int rotate, uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
     void (*split)(const lmc__planes *, const uint8_t *, size_t, unsigned, int),
     void (*map)(uint8_t *, const uint8_t *, size_t, const uint8_t *),
     size_t (*partition)(uint8_t *, uint8_t *, uint8_t *, const uint8_t *, size_t, unsigned))
@@ -2805,7 +3727,8 @@ LMC__INLINE uint32_t lmc__split_strips(
             uint8_t *const row = next.row[root->plane];
             size_t ones;
             map(row, row, m, root->table);
-            ones = partition(root->mask + i / 8, root->left ? root->left + n_left : NULL, root->right ? root->right + n_right : NULL, row, m, root->split);
+            ones = partition(root->mask + i / 8, root->left ? root->left + n_left : NULL,
+                             root->right ? root->right + n_right : NULL, row, m, root->split);
             n_right += ones;
             n_left += m - ones;
         }
@@ -2815,44 +3738,58 @@ LMC__INLINE uint32_t lmc__split_strips(
     return crc;
 }
 
-static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *root,
+                                       const uint8_t *src, size_t n, unsigned width, int rotate)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_scalar, lmc__map_scalar, lmc__partition_scalar);
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
+                             lmc__split_scalar, lmc__map_scalar, lmc__partition_scalar);
 }
 #if LMC__NEON
-static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root,
+                                     const uint8_t *src, size_t n, unsigned width, int rotate)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_neon, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_neon, lmc__split_neon,
+                             lmc__map_neon, lmc__partition_neon);
 }
-static uint32_t lmc__split_root_neon_only(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+static uint32_t lmc__split_root_neon_only(const lmc__planes *planes, lmc__parted *root,
+                                          const uint8_t *src, size_t n, unsigned width, int rotate)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_neon, lmc__map_neon, lmc__partition_neon);
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
+                             lmc__split_neon, lmc__map_neon, lmc__partition_neon);
 }
 #endif
 #if LMC__SIMDE
-static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root,
+                                      const uint8_t *src, size_t n, unsigned width, int rotate)
 {
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar, lmc__split_scalar, lmc__map_scalar, lmc__partition_avx2);
+    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
+                             lmc__split_scalar, lmc__map_scalar, lmc__partition_avx2);
 }
 #endif
 #if LMC__X86
-/* Bytes from `data` on that are next read or written one after the other; i, of these, must not pass over multiples of a page. The first
- * access to a page waits until its address is translated, and other stores and prefetches with it. A prefetch to the first cache gets that
- * done before, one to the second does not (Zen 4; decoding bf16 took 1.4 times as long). It is no access: where the data ends before, it
- * does no harm. */
+/* Bytes from `data` on that are next read or written one after the other; i, of these, must not
+ * pass over multiples of a page. The first access to a page waits until its address is translated,
+ * and other stores and prefetches with it. A prefetch to the first cache gets that done before, one
+ * to the second does not (Zen 4; decoding bf16 took 1.4 times as long). It is no access: where the
+ * data ends before, it does no harm. */
 #define LMC__PAGE 4096u
 LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
-    if (i % LMC__PAGE == 0) __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
+    if (i % LMC__PAGE == 0)
+        __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-static void lmc__split_strips_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+static void lmc__split_strips_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
+                                   size_t n, unsigned width, int rotate)
 {
-    (void)lmc__split_strips(planes, root, src, n, width, rotate, lmc__no_crc, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+    (void)lmc__split_strips(planes, root, src, n, width, rotate, lmc__no_crc, lmc__split_avx2,
+                            lmc__map_avx2, lmc__partition_avx2);
 }
 
-/* Strips again, but each in one pass: the crc32 instructions and the others do not compete for the same units. */
-LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+/* Strips again, but each in one pass: the crc32 instructions and the others do not compete for the
+ * same units. */
+LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__parted *root,
+                                                const uint8_t *src, size_t n, unsigned width,
                                                 int rotate, int parts)
 {
     const size_t strip = LMC__STRIP_SIZE / width;
@@ -2873,7 +3810,8 @@ LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = src + i * width;
         for (j = 0; j < strip; j += 32) {
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
                 if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
@@ -2902,29 +3840,38 @@ LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__
             rest_root.left = left ? left + (i - n_right) : NULL;
             rest_root.right = right ? right + n_right : NULL;
         }
-        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
+        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width,
+                               rotate);
         if (parts) n_right += rest_root.n_right;
     }
     if (parts) root->n_right = n_right;
     return lmc__crc32c_avx2(~(uint32_t)c[0], src + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root,
+                                               const uint8_t *src, size_t n, unsigned width,
+                                               int rotate)
 {
     uint32_t crc;
     if (root && root->plane != width - 1)
-        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2, lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r) crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1) : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
+                                 lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
+#define LMC__CALL(w, r)                                                                            \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
 
-/* The sample has broken the order of reads from memory that the hardware goes by: fetch so many bytes ahead. */
+/* The sample has broken the order of reads from memory that the hardware goes by: fetch so many
+ * bytes ahead. */
 #define LMC__SPLIT_AHEAD 4096u
 
-/* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the step's vectors. */
-LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+/* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the
+ * step's vectors. */
+LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root,
+                                                    const uint8_t *src, size_t n, unsigned width,
                                                     int rotate, int parts)
 {
     const __m512i fold = lmc__crc_factor(width);
@@ -2946,7 +3893,8 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
@@ -2985,7 +3933,8 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
             rest_root.left = left;
             rest_root.right = right;
         }
-        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width, rotate);
+        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width,
+                               rotate);
         crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
         if (parts) n_right += rest_root.n_right;
     }
@@ -2993,12 +3942,17 @@ LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, l
     return crc;
 }
 
-LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width, int rotate)
+LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lmc__parted *root,
+                                                   const uint8_t *src, size_t n, unsigned width,
+                                                   int rotate)
 {
     uint32_t crc;
     if (root && root->plane != width - 1)
-        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512, lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r) crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1) : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
+                                 lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
+#define LMC__CALL(w, r)                                                                            \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -3007,9 +3961,10 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
 
 /* -- 6.15 join_root: the inverse. Returns the CRC-32C of dst. -- */
 LMC__INLINE uint32_t lmc__join_strips(
-    uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n, unsigned width, int rotate,
-    uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
-    void (*unfold)(uint8_t *, uint8_t *, const uint8_t *, const uint8_t *, size_t, size_t, const lmc__joint *),
+    uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
+    size_t n, unsigned width, int rotate, uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
+    void (*unfold)(uint8_t *, uint8_t *, const uint8_t *, const uint8_t *, size_t, size_t,
+                   const lmc__joint *),
     void (*join)(uint8_t *, const lmc__const_planes *, size_t, unsigned, int),
     void (*merge)(uint8_t *, const uint8_t *, size_t, lmc__side, lmc__side),
     size_t (*count_ones)(const uint8_t *, size_t))
@@ -3035,7 +3990,8 @@ LMC__INLINE uint32_t lmc__join_strips(
         }
         if (joint && width >= 2) { /* joint planes are two at least */
             lmc__const_planes unfolded = next;
-            unfold(joint->high, joint->low, next.row[width - 1], joint->packed, joint->first + i, m, joint);
+            unfold(joint->high, joint->low, next.row[width - 1], joint->packed, joint->first + i, m,
+                   joint);
             unfolded.row[width - 1] = joint->high;
             unfolded.row[width - 2] = joint->low;
             join(dst + i * width, &unfolded, m, width, rotate);
@@ -3048,50 +4004,64 @@ LMC__INLINE uint32_t lmc__join_strips(
     return crc;
 }
 
-static uint32_t lmc__join_root_scalar(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+static uint32_t lmc__join_root_scalar(uint8_t *dst, const lmc__const_planes *planes,
+                                      const lmc__merged *root, const lmc__joint *joint, size_t n,
                                       unsigned width, int rotate, lmc__ahead ahead)
 {
     (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_scalar,
-                            lmc__join_scalar, lmc__merge_scalar, lmc__count_ones_scalar);
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
+                            lmc__unfold_scalar, lmc__join_scalar, lmc__merge_scalar,
+                            lmc__count_ones_scalar);
 }
 #if LMC__NEON
-static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *planes,
+                                    const lmc__merged *root, const lmc__joint *joint, size_t n,
                                     unsigned width, int rotate, lmc__ahead ahead)
 {
     (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_neon, lmc__unfold_neon,
-                            lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_neon,
+                            lmc__unfold_neon, lmc__join_neon, lmc__merge_neon,
+                            lmc__count_ones_neon);
 }
-static uint32_t lmc__join_root_neon_only(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+static uint32_t lmc__join_root_neon_only(uint8_t *dst, const lmc__const_planes *planes,
+                                         const lmc__merged *root, const lmc__joint *joint, size_t n,
                                          unsigned width, int rotate, lmc__ahead ahead)
 {
     (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_neon,
-                            lmc__join_neon, lmc__merge_neon, lmc__count_ones_neon);
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
+                            lmc__unfold_neon, lmc__join_neon, lmc__merge_neon,
+                            lmc__count_ones_neon);
 }
 #endif
 #if LMC__SIMDE
-static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *planes,
+                                     const lmc__merged *root, const lmc__joint *joint, size_t n,
                                      unsigned width, int rotate, lmc__ahead ahead)
 {
     (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar, lmc__unfold_avx2,
-                            lmc__join_scalar, lmc__merge_simde, lmc__count_ones_scalar);
+    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
+                            lmc__unfold_avx2, lmc__join_scalar, lmc__merge_simde,
+                            lmc__count_ones_scalar);
 }
 #endif
 #if LMC__X86
-static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint, size_t n,
+static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                  const lmc__merged *root, const lmc__joint *joint, size_t n,
                                   unsigned width, int rotate)
 {
-    (void)lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__no_crc, lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    (void)lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__no_crc,
+                           lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
 }
 
-/* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a buffer, while the one before, in the other
- * half, is copied to dst and its CRC computed: the crc32 instructions want bytes in memory, and do not compete with the others for units.
- * Streaming stores want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind all others. */
-LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, size_t n, unsigned width,
-                                               int rotate, int merges, lmc__ahead ahead, uint8_t buffer[2][LMC__STRIP_SIZE + 1024])
+/* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a
+ * buffer, while the one before, in the other half, is copied to dst and its CRC computed: the crc32
+ * instructions want bytes in memory, and do not compete with the others for units. Streaming stores
+ * want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind
+ * all others. */
+LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                               const lmc__merged *root, size_t n, unsigned width,
+                                               int rotate, int merges, lmc__ahead ahead,
+                                               uint8_t buffer[2][LMC__STRIP_SIZE + 1024])
 {
     const size_t strip = LMC__STRIP_SIZE / width, head = (0 - (uintptr_t)dst) & 31;
     const unsigned n_rows = merges ? width - 1 : width;
@@ -3125,10 +4095,13 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
         from = to;
         to = buffer[i / strip & 1];
         for (j = 0; j < strip; j += 32) {
-            const size_t at = (i - strip + j) * width; /* what is read next is no longer than what is written, and compressed data ends sooner */
+            const size_t at =
+                (i - strip + j) * width; /* what is read next is no longer than what is written, and
+                                            compressed data ends sooner */
             lmc__touch_ahead(dst, at);
             if (at < ahead.size) lmc__touch_ahead(ahead.data, at);
-            LMC__UNROLL for (p = 0; p < width; p += 2) LMC__PREFETCH(ahead.data + lmc__min(at + 32 * p, ahead.size));
+            LMC__UNROLL for (p = 0; p < width; p += 2)
+                LMC__PREFETCH(ahead.data + lmc__min(at + 32 * p, ahead.size));
             LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + j * width / 4, p);
             if (merges) {
                 const uint32_t m = lmc__load32(mask + (i + j) / 8);
@@ -3141,17 +4114,21 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + j * width + 32 * p, rotate ? lmc__rotate_avx2(v[p], width, 0) : v[p]);
-            lmc__store_avx2(from + LMC__STRIP_SIZE, lmc__load_avx2(to)); /* the last vector that is copied ends there */
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
+                to + j * width + 32 * p, rotate ? lmc__rotate_avx2(v[p], width, 0) : v[p]);
+            lmc__store_avx2(from + LMC__STRIP_SIZE,
+                            lmc__load_avx2(to)); /* the last vector that is copied ends there */
             LMC__UNROLL for (p = 0; p < width; p++)
-                _mm256_stream_si256((__m256i *)(void *)(out + j * width + 32 * p), lmc__load_avx2(from + head + j * width + 32 * p));
+                _mm256_stream_si256((__m256i *)(void *)(out + j * width + 32 * p),
+                                    lmc__load_avx2(from + head + j * width + 32 * p));
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
     c[0] = (uint32_t)~lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
-        _mm256_stream_si256((__m256i *)(void *)(dst + (i - strip) * width + head + j), lmc__load_avx2(to + head + j));
+        _mm256_stream_si256((__m256i *)(void *)(dst + (i - strip) * width + head + j),
+                            lmc__load_avx2(to + head + j));
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     for (p = 0; p < width; p++) rest.row[p] += i;
     if (merges) {
@@ -3159,34 +4136,46 @@ LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_pl
         if (left_step) rest_root.left.list = left;
         if (right_step) rest_root.right.list = right;
     }
-    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width, rotate);
+    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width,
+                          rotate);
     return lmc__crc32c_avx2(~(uint32_t)c[0], dst + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
-                                              size_t n, unsigned width, int rotate, lmc__ahead ahead)
+LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                              const lmc__merged *root, const lmc__joint *joint,
+                                              size_t n, unsigned width, int rotate,
+                                              lmc__ahead ahead)
 {
     uint32_t crc;
-    uint8_t buffer[2][LMC__STRIP_SIZE + 1024]; /* halves not at a distance of 4 KiB, where loads mistake stores */
+    uint8_t buffer[2][LMC__STRIP_SIZE +
+                      1024]; /* halves not at a distance of 4 KiB, where loads mistake stores */
     if (!ahead.data || joint || n * width < LMC__STRIP_SIZE || (root && root->plane != width - 1))
-        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2, lmc__unfold_avx2,
-                                lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
-#define LMC__CALL(w, r) \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer) : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
+                                lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
+                                lmc__count_ones_avx2);
+#define LMC__CALL(w, r)                                                                            \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
 
-/* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and the start of the next make a line. */
-LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
-                                                   size_t n, unsigned width, int rotate, int merges, lmc__ahead ahead)
+/* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and
+ * the start of the next make a line. */
+LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__const_planes *planes,
+                                                   const lmc__merged *root, const lmc__joint *joint,
+                                                   size_t n, unsigned width, int rotate, int merges,
+                                                   lmc__ahead ahead)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_rows = merges ? width - 1 : width, head = (unsigned)((0 - (uintptr_t)dst) & 63);
-    const __m512i shift = _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
+    const unsigned n_rows = merges ? width - 1 : width,
+                   head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    const __m512i shift =
+        _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
     const int streams = ahead.data != NULL;
-    const size_t ahead_lines = (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
+    const size_t ahead_lines =
+        (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
     __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
     const lmc__const_planes rows = *planes;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
@@ -3204,7 +4193,8 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     }
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(dst, i * width);
-        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size); line += 64) {
+        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size);
+             line += 64) {
             lmc__touch_ahead(ahead.data, line);
             LMC__PREFETCH(ahead.data + line);
         }
@@ -3212,7 +4202,8 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
         if (merges) {
             const uint64_t m = lmc__load64(mask + i / 8);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            v[width - 1] = lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
+            v[width - 1] =
+                lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
             if (left) left += 64 - ones;
             if (right) right += ones;
         }
@@ -3221,10 +4212,12 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
             if (i + 64 <= joint->packed_size) low = lmc__load_avx512(joint->packed + i);
             else if (i >= joint->packed_size) {
                 const uint8_t *const fields = joint->packed + i - joint->packed_size;
-                low = joint->extra == 1 ? lmc__unpack_tail_avx512(fields, joint->row, 1) : lmc__unpack_tail_avx512(fields, joint->row, 2);
+                low = joint->extra == 1 ? lmc__unpack_tail_avx512(fields, joint->row, 1)
+                                        : lmc__unpack_tail_avx512(fields, joint->row, 2);
             } else {
                 uint8_t bytes[64];
-                for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(joint->packed, i + p, joint);
+                for (p = 0; p < 64; p++)
+                    bytes[p] = (uint8_t)lmc__unpack(joint->packed, i + p, joint);
                 low = lmc__load_avx512(bytes);
             }
             lmc__unfold_step_avx512(&v[width - 1], &low, joint->extra, joint->offset);
@@ -3233,14 +4226,17 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             uint8_t *const at = dst + i * width + 64 * p;
             if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 0);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             if (!streams) lmc__store_avx512(at, v[p]);
             else {
                 if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
-                else _mm512_stream_si512((__m512i *)(void *)(at + head - 64), _mm512_permutex2var_epi8(last, shift, v[p]));
+                else
+                    _mm512_stream_si512((__m512i *)(void *)(at + head - 64),
+                                        _mm512_permutex2var_epi8(last, shift, v[p]));
                 last = v[p];
             }
         }
@@ -3250,7 +4246,8 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     if (i) {
         crc = lmc__crc_finish(sum, width);
         if (streams) /* the last 64 - head bytes */
-            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
+            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head,
+                                    _mm512_permutex2var_epi8(last, shift, last));
     }
     if (i < n) {
         lmc__const_planes rest;
@@ -3267,50 +4264,38 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
             rest_root.left.list = left;
             rest_root.right.list = right;
         }
-        lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, joint ? &rest_joint : NULL, n - i, width, rotate);
+        lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL,
+                              joint ? &rest_joint : NULL, n - i, width, rotate);
         crc = lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
     }
     return crc;
 }
 
-LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
-                                                  size_t n, unsigned width, int rotate, lmc__ahead ahead)
+LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const_planes *planes,
+                                                  const lmc__merged *root, const lmc__joint *joint,
+                                                  size_t n, unsigned width, int rotate,
+                                                  lmc__ahead ahead)
 {
     uint32_t crc;
     if (root ? root->plane != width - 1 : joint != NULL)
-        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512, lmc__unfold_avx512,
-                                lmc__join_avx2, lmc__merge_avx512, lmc__count_ones_avx512);
-#define LMC__CALL(w, r) \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead) \
-        : joint == NULL ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead) \
-        : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
+                                lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
+                                lmc__count_ones_avx512);
+#define LMC__CALL(w, r)                                                                            \
+    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+          : joint == NULL                                                                          \
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
 #endif
 
-/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the CRC-32C of base. -- */
+/* == kernels/classes.h ============================================================================ */
 
-/* Element i as an integer. */
-LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
-{
-    switch (width) {
-    case 1: return p[i];
-    case 2: return lmc__load16(p + 2 * i);
-    case 4: return lmc__load32(p + 4 * i);
-    default: return lmc__load64(p + 8 * i);
-    }
-}
-LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
-{
-    switch (width) {
-    case 1: p[i] = (uint8_t)v; break;
-    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
-    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
-    default: lmc__store64(p + 8 * i, v);
-    }
-}
+/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
+ * CRC-32C of base. -- */
 
 /* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
@@ -3328,7 +4313,8 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                         size_t n, unsigned width, const lmc__grouping *grouping)
 {
     uint8_t classes[256];
     size_t i;
@@ -3337,14 +4323,16 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
 }
 
-#define LMC__FOR_WIDTHS(call) \
-    switch (width) { \
-    case 1: call(1); break; \
-    case 2: call(2); break; \
-    case 4: call(4); break; \
-    default: call(8); }
+#define LMC__FOR_WIDTHS(call)                                                                      \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
 
-static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                          size_t n, unsigned width, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
@@ -3359,24 +4347,30 @@ LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
     uint8x16_t v[8];
     unsigned p;
     if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++)
-        v[p] = width == 2 ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
-             : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
-             : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
-    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
+        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
+                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
     return lmc__even_neon(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
-LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
+                                       const lmc__grouping *grouping)
 {
     unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
     highest[c] = vdupq_n_u8(255);
 }
 
-LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
@@ -3385,14 +4379,17 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     unsigned p, c;
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
-        const size_t end = i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
+        const size_t end =
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
             uint8x16_t keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_neon(base + i * width + 16 * p);
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_neon(base + i * width + 16 * p);
             keys = lmc__keys_neon(b, width);
-            for (c = 0; c + 1 < n_classes; c++) sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+            for (c = 0; c + 1 < n_classes; c++)
+                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
@@ -3401,18 +4398,22 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                 unsigned width, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
 }
-static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                        size_t n, unsigned width, const lmc__grouping *grouping)
 {
     lmc__count_only_neon(counts, base, n, width, grouping);
     return lmc__crc32c_neon(0, base, n * width);
 }
-static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                             size_t n, unsigned width,
+                                             const lmc__grouping *grouping)
 {
     lmc__count_only_neon(counts, base, n, width, grouping);
     return lmc__crc32c_scalar(0, base, n * width);
@@ -3426,24 +4427,29 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
     __m256i v[8];
     unsigned p;
     if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++)
-        v[p] = width == 2 ? _mm256_srli_epi16(b[p], 7) : width == 4 ? _mm256_srli_epi32(b[p], 23) : _mm256_srli_epi64(b[p], 55);
-    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
+                                                                : _mm256_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx2(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
-LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
+                                        const lmc__grouping *grouping)
 {
     unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
     highest[c] = _mm256_set1_epi8((char)255);
 }
-/* -1 in the bytes of keys up to the highest one. */
-LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest) { return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys); }
 
-LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                   const uint8_t *base, size_t n, unsigned width,
                                                    const lmc__grouping *grouping)
 {
     const size_t strip = LMC__STRIP_SIZE / width;
@@ -3458,9 +4464,12 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
         crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
         for (; i < end; i += 32) {
             __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + i * width + 32 * p);
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_avx2(base + i * width + 32 * p);
             keys = lmc__keys_avx2(b, width);
-            for (c = 0; c + 1 < n_classes; c++) up_to[c] += (size_t)_mm_popcnt_u64((uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
+            for (c = 0; c + 1 < n_classes; c++)
+                up_to[c] += (size_t)_mm_popcnt_u64(
+                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
         }
     }
     up_to[n_classes - 1] = i;
@@ -3469,7 +4478,8 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping)
 {
     uint32_t crc;
@@ -3485,22 +4495,30 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     __m512i v[8];
     unsigned p;
     if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++)
-        v[p] = width == 2 ? _mm512_srli_epi16(b[p], 7) : width == 4 ? _mm512_srli_epi32(b[p], 23) : _mm512_srli_epi64(b[p], 55);
-    if (width >= 8) LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    if (width >= 4) LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
+                                                                : _mm512_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx512(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its key. */
-LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES], const lmc__grouping *grouping)
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
+                                            const lmc__grouping *grouping)
 {
     unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++) highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
-LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
                                                        const lmc__grouping *grouping)
 {
     const __m512i fold = lmc__crc_factor(width);
@@ -3514,7 +4532,8 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     for (i = 0; i + 64 <= n; i += 64) {
         __m512i keys;
         lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
@@ -3522,7 +4541,8 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512();
         keys = lmc__keys_avx512(b, width);
-        for (c = 0; c + 1 < n_classes; c++) above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
+        for (c = 0; c + 1 < n_classes; c++)
+            above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
     }
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
@@ -3530,7 +4550,8 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                      const uint8_t *base, size_t n, unsigned width,
                                                       const lmc__grouping *grouping)
 {
     uint32_t crc;
@@ -3541,29 +4562,13 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLA
 }
 #endif
 
-/* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next place of the list of plane p and the
- * element's class. Returns the CRC-32C of src. -- */
+/* == kernels/group.h ============================================================================== */
 
-/* Integers of 8 * width bits in 64. */
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1, all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
-    if (!subtract) return v ^ base;
-    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
-}
+/* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next
+ * place of the list of plane p and the element's class. Returns the CRC-32C of src. -- */
 
-/* The inverse. */
-LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1, all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
-    if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
-}
-
-LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
+                                 const uint8_t *base, size_t n, unsigned width, int subtract,
                                  const lmc__grouping *grouping)
 {
     const unsigned first = grouping->n_natural;
@@ -3572,23 +4577,48 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     unsigned p;
     lmc__set_class_table(class_of, grouping);
     for (i = 0; i < n; i++) {
-        const uint64_t b = lmc__load_element(base, i, width), r = lmc__residual(lmc__load_element(src, i, width), b, width, subtract);
+        const uint64_t b = lmc__load_element(base, i, width),
+                       r = lmc__residual(lmc__load_element(src, i, width), b, width, subtract);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        LMC__UNROLL for (p = 0; p < width; p++)
-            if (p < first) classes->row[0][p][i] = (uint8_t)(r >> 8 * p);
-            else classes->row[c][p][at] = (uint8_t)(r >> 8 * p);
-    }
+        LMC__UNROLL for (p = 0; p < width; p++) if (p < first) classes->row[0][p][i] =
+            (uint8_t)(r >> 8 * p);
+        else classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
 }
 
-#define LMC__FOR_RESIDUAL(call) \
-    switch (width) { \
-    case 1: if (subtract) { call(1, 1); } else { call(1, 0); } break; \
-    case 2: if (subtract) { call(2, 1); } else { call(2, 0); } break; \
-    case 4: if (subtract) { call(4, 1); } else { call(4, 0); } break; \
-    default: if (subtract) { call(8, 1); } else { call(8, 0); } }
+#define LMC__FOR_RESIDUAL(call)                                                                    \
+    switch (width) {                                                                               \
+    case 1:                                                                                        \
+        if (subtract) {                                                                            \
+            call(1, 1);                                                                            \
+        } else {                                                                                   \
+            call(1, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        if (subtract) {                                                                            \
+            call(2, 1);                                                                            \
+        } else {                                                                                   \
+            call(2, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        if (subtract) {                                                                            \
+            call(4, 1);                                                                            \
+        } else {                                                                                   \
+            call(4, 0);                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    default:                                                                                       \
+        if (subtract) {                                                                            \
+            call(8, 1);                                                                            \
+        } else {                                                                                   \
+            call(8, 0);                                                                            \
+        }                                                                                          \
+    }
 
-static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *src,
+                                  const uint8_t *base, size_t n, unsigned width, int subtract,
                                   const lmc__grouping *grouping)
 {
 #define LMC__CALL(w, s) lmc__group_body(classes, src, base, n, w, s, grouping)
@@ -3597,55 +4627,11 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
     return lmc__crc32c_scalar(0, src, n * width);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector) \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract) \
-    { \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign); \
-        const vector d = lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width); \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b; \
-    } \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract) \
-    { \
-        const vector sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */ \
-        const vector t = lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width); \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b; \
-    }
-#endif
-
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1 ? vdupq_n_u8(0x80) : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-         : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u)) : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1 ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-         : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-         : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-         : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-         : width == 2 ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-         : width == 4 ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-         : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-         : width == 2 ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-         : width == 4 ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-         : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
 
 /* 64 elements in each step; a class's ones are packed by 8, as in lmc__partition64_neon. */
-LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src,
+                                      const uint8_t *base, size_t n, unsigned width, int subtract,
                                       const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
@@ -3656,10 +4642,13 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
     unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
     for (i = 0; i + 64 <= n; i += 64) {
-        uint8x16_t keys[4], before[4], planes[8][8]; /* planes: their elements from number 8 j on, in the lower half */
-        LMC__UNROLL for (j = 0; j < 4; j++) {
+        uint8x16_t keys[4], before[4],
+            planes[8][8]; /* planes: their elements from number 8 j on, in the lower half */
+        LMC__UNROLL for (j = 0; j < 4; j++)
+        {
             uint8x16_t v[8], b[8];
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 const size_t at = (i + 16 * j) * width + 16 * p;
                 b[p] = lmc__load_neon(base + at);
                 v[p] = lmc__residual_neon(lmc__load_neon(src + at), b[p], width, subtract);
@@ -3669,7 +4658,8 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             if (width >= 2) lmc__split_step_neon(v, width, 1);
             if (width >= 4) lmc__split_step_neon(v, width, 2);
             if (width >= 8) lmc__split_step_neon(v, width, 4);
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
                 planes[p][2 * j] = v[p];
                 planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
@@ -3679,7 +4669,8 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             uint8x16_t one[4];
             uint8x8_t m8, counts;
             uint64_t m, ones;
-            LMC__UNROLL for (j = 0; j < 4; j++) {
+            LMC__UNROLL for (j = 0; j < 4; j++)
+            {
                 const uint8x16_t up_to = vcleq_u8(keys[j], highest[c]);
                 one[j] = vbicq_u8(up_to, before[j]);
                 before[j] = up_to;
@@ -3687,36 +4678,43 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             m8 = lmc__collect_neon(one[0], one[1], one[2], one[3]);
             counts = vcnt_u8(m8);
             m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-            ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8; /* byte j: of bytes 0 .. j of m */
-            LMC__UNROLL for (j = 0; j < 8; j++) {
+            ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) *
+                   LMC__ONES8; /* byte j: of bytes 0 .. j of m */
+            LMC__UNROLL for (j = 0; j < 8; j++)
+            {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places = vget_high_u8(vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
-                LMC__UNROLL for (p = 0; p < width; p++)
-                    if (p + 1 == width || p >= first) vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                    vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
         }
     }
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
+                             : c == 0   ? rows.row[c][p] + i
+                                        : NULL;
     lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
 }
 
-static void lmc__group_only_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+static void lmc__group_only_neon(const lmc__classes *classes, const uint8_t *src,
+                                 const uint8_t *base, size_t n, unsigned width, int subtract,
                                  const lmc__grouping *grouping)
 {
 #define LMC__CALL(w, s) lmc__group_body_neon(classes, src, base, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
 }
-static uint32_t lmc__group_neon(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+static uint32_t lmc__group_neon(const lmc__classes *classes, const uint8_t *src,
+                                const uint8_t *base, size_t n, unsigned width, int subtract,
                                 const lmc__grouping *grouping)
 {
     lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
     return lmc__crc32c_neon(0, src, n * width);
 }
-static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width, int subtract,
+static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t *src,
+                                     const uint8_t *base, size_t n, unsigned width, int subtract,
                                      const lmc__grouping *grouping)
 {
     lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
@@ -3725,36 +4723,11 @@ static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t 
 #endif
 
 #if LMC__X86
-LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1 ? _mm256_set1_epi8((char)0x80) : width == 2 ? _mm256_set1_epi16((short)0x8000)
-         : width == 4 ? _mm256_set1_epi32((int)0x80000000u) : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1 ? _mm256_cmpgt_epi8(zero, v) : width == 2 ? _mm256_srai_epi16(v, 15)
-         : width == 4 ? _mm256_srai_epi32(v, 31) : _mm256_cmpgt_epi64(zero, v);
-}
-LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1 ? _mm256_add_epi8(a, b) : width == 2 ? _mm256_add_epi16(a, b) : width == 4 ? _mm256_add_epi32(a, b) : _mm256_add_epi64(a, b);
-}
-LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1 ? _mm256_sub_epi8(a, b) : width == 2 ? _mm256_sub_epi16(a, b) : width == 4 ? _mm256_sub_epi32(a, b) : _mm256_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
 
-/* The places of the one bits of m, packed, then zeros. */
-LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m) { return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]); }
-
-/* From 8 - n on: a shuffle that moves a vector's first bytes n places up, behind n zeros. */
-static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-/* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16, the same in all planes. */
-LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+/* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16,
+ * the same in all planes. */
+LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const uint8_t *src,
+                                           const uint8_t *base, size_t n, unsigned width,
                                            int subtract, const lmc__grouping *grouping)
 {
     const size_t strip = LMC__STRIP_SIZE / width;
@@ -3774,29 +4747,39 @@ LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const ui
             __m128i half[2][8];
             uint32_t before = 0;
             __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__residual_avx2(lmc__load_avx2(src + i * width + 32 * p), b[p], width, subtract);
+                v[p] = lmc__residual_avx2(lmc__load_avx2(src + i * width + 32 * p), b[p], width,
+                                          subtract);
             }
             keys = lmc__keys_avx2(b, width);
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p < width; p++) if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+                lmc__store_avx2(rows.row[0][p] + i, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
             for (c = 0; c < n_classes; c++) {
-                const uint32_t up_to = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])), m = up_to & ~before;
-                LMC__UNROLL for (j = 0; j < 2; j++) {
+                const uint32_t up_to = (uint32_t)_mm256_movemask_epi8(
+                                   lmc__up_to_avx2(keys, highest[c])),
+                               m = up_to & ~before;
+                LMC__UNROLL for (j = 0; j < 2; j++)
+                {
                     const unsigned low = m >> 16 * j & 255, high = m >> (16 * j + 8) & 255;
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    const __m128i behind = _mm_loadu_si128((const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
-                    const __m128i places = _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(_mm_or_si128(lmc__load_places_avx2(high), eight), behind));
-                    LMC__UNROLL for (p = 0; p < width; p++)
-                        if (p + 1 == width || p >= first)
-                            _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at), _mm_shuffle_epi8(half[j][p], places));
+                    const __m128i behind = _mm_loadu_si128(
+                        (const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
+                    const __m128i places = _mm_or_si128(
+                        lmc__load_places_avx2(low),
+                        _mm_shuffle_epi8(_mm_or_si128(lmc__load_places_avx2(high), eight), behind));
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                        _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
+                                         _mm_shuffle_epi8(half[j][p], places));
                 }
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
@@ -3805,12 +4788,15 @@ LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const ui
     }
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
+                             : c == 0   ? rows.row[c][p] + i
+                                        : NULL;
     lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
     return lmc__crc32c_avx2(crc, src + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uint8_t *src,
+                                          const uint8_t *base, size_t n, unsigned width,
                                           int subtract, const lmc__grouping *grouping)
 {
     uint32_t crc;
@@ -3820,30 +4806,11 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uin
     return crc;
 }
 
-LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1 ? _mm512_set1_epi8((char)0x80) : width == 2 ? _mm512_set1_epi16((short)0x8000)
-         : width == 4 ? _mm512_set1_epi32((int)0x80000000u) : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1 ? _mm512_movm_epi8(_mm512_movepi8_mask(v)) : width == 2 ? _mm512_srai_epi16(v, 15)
-         : width == 4 ? _mm512_srai_epi32(v, 31) : _mm512_srai_epi64(v, 63);
-}
-LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1 ? _mm512_add_epi8(a, b) : width == 2 ? _mm512_add_epi16(a, b) : width == 4 ? _mm512_add_epi32(a, b) : _mm512_add_epi64(a, b);
-}
-LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1 ? _mm512_sub_epi8(a, b) : width == 2 ? _mm512_sub_epi16(a, b) : width == 4 ? _mm512_sub_epi32(a, b) : _mm512_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-
-/* All at once, in registers, as in split_root. Of a class's elements, the places are compressed, and each plane permuted by them: one
- * instruction, where compressing is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
-LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+/* All at once, in registers, as in split_root. Of a class's elements, the places are compressed,
+ * and each plane permuted by them: one instruction, where compressing is two. Most lists get 32
+ * elements at most, which take fewer store cycles than 64. */
+LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, const uint8_t *src,
+                                               const uint8_t *base, size_t n, unsigned width,
                                                int subtract, const lmc__grouping *grouping)
 {
     const __m512i fold = lmc__crc_factor(width);
@@ -3860,7 +4827,8 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
@@ -3873,19 +4841,21 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
-        LMC__UNROLL for (p = 0; p < width; p++)
-            if (p < first) lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         for (c = 0; c < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]), m = _kandn_mask64(above, here);
-            const __m512i up = lmc__load_avx512(lmc__count_up), places = _mm512_mask_compress_epi8(up, m, up);
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
+                            m = _kandn_mask64(above, here);
+            const __m512i up = lmc__load_avx512(lmc__count_up),
+                          places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++)
-                if (p + 1 == width || p >= first) {
-                    const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
-                    uint8_t *const to = rows.row[c][p] + next[c];
-                    if (ones > 32) lmc__store_avx512(to, x);
-                    else lmc__store_avx2(to, _mm512_castsi512_si256(x));
-                }
+            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+            {
+                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
+                uint8_t *const to = rows.row[c][p] + next[c];
+                if (ones > 32) lmc__store_avx512(to, x);
+                else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+            }
             next[c] += ones;
             here = above;
         }
@@ -3893,12 +4863,15 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
     if (i) crc = lmc__crc_finish(sum, width);
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c] : c == 0 ? rows.row[c][p] + i : NULL;
+            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
+                             : c == 0   ? rows.row[c][p] + i
+                                        : NULL;
     lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
     return lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const uint8_t *src,
+                                              const uint8_t *base, size_t n, unsigned width,
                                               int subtract, const lmc__grouping *grouping)
 {
     uint32_t crc;
@@ -3909,9 +4882,10 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const
 }
 #endif
 
-/* -- 6.18 ungroup: the inverse; sides of natural planes are those of class 0: n bytes exactly, no lists, not constant. dst may be base.
- * Returns the CRC-32C of dst. -- */
-LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+/* -- 6.18 ungroup: the inverse; sides of natural planes are those of class 0: n bytes exactly, no
+ * lists, not constant. dst may be base. Returns the CRC-32C of dst. -- */
+LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
+                                   size_t n, unsigned width, int subtract,
                                    const lmc__grouping *grouping)
 {
     const unsigned first = grouping->n_natural;
@@ -3924,7 +4898,8 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc_
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
             r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
@@ -3932,8 +4907,9 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc_
     }
 }
 
-static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                                    const lmc__grouping *grouping, lmc__ahead ahead)
+static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base,
+                                    const lmc__class_sides *sides, size_t n, unsigned width,
+                                    int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
 {
     (void)ahead;
 #define LMC__CALL(w, s) lmc__ungroup_body(dst, base, sides, n, w, s, grouping)
@@ -3943,14 +4919,17 @@ static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base, const lmc
 }
 
 #if LMC__NEON
-/* 16 elements: each class's bytes are shuffled to their places, the same in all planes. An element's place is the number of those of its
- * class before it, which sums within 2, 4, 8 and 16 bytes give. */
-LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                                        const lmc__grouping *grouping)
+/* 16 elements: each class's bytes are shuffled to their places, the same in all planes. An
+ * element's place is the number of those of its class before it, which sums within 2, 4, 8 and 16
+ * bytes give. */
+LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base,
+                                        const lmc__class_sides *sides, size_t n, unsigned width,
+                                        int subtract, const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8x16_t zero = vdupq_n_u8(0);
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
+                                             and zero, which does nothing */
     int any_list[LMC__MAX_CLASSES] = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
@@ -3968,7 +4947,8 @@ LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base, const
         for (p = 0; p < width; p++) any_list[c] |= from.side[c][p].list != NULL;
     for (i = 0; i + 16 <= n; i += 16) {
         uint8x16_t keys, before = zero;
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             b[p] = lmc__load_neon(base + i * width + 16 * p);
             v[p] = zero;
         }
@@ -3982,45 +4962,54 @@ LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base, const
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
+                places = vmvnq_u8(
+                    vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
             }
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 const lmc__side *const side = &from.side[c][p];
-                if (side->list) v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
+                if (side->list)
+                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
                 else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
             }
             if (any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
-        LMC__UNROLL for (p = 0; p + 1 < width; p++)
-            if (p < first) v[p] = lmc__load_neon(natural[p] + i);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(natural[p] + i);
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
         if (width >= 2) lmc__join_step_neon(v, width, 1);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, lmc__restore_neon(v[p], b[p], width, subtract));
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(
+            dst + i * width + 16 * p, lmc__restore_neon(v[p], b[p], width, subtract));
     }
     rest = *sides;
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
+                rest.side[c][p].list += p < first ? i : next[c];
     lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
 }
 
-static void lmc__ungroup_only_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+static void lmc__ungroup_only_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
+                                   size_t n, unsigned width, int subtract,
                                    const lmc__grouping *grouping)
 {
 #define LMC__CALL(w, s) lmc__ungroup_body_neon(dst, base, sides, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
 }
-static uint32_t lmc__ungroup_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+static uint32_t lmc__ungroup_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
+                                  size_t n, unsigned width, int subtract,
                                   const lmc__grouping *grouping, lmc__ahead ahead)
 {
     (void)ahead;
     lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
     return lmc__crc32c_neon(0, dst, n * width);
 }
-static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                                       const lmc__grouping *grouping, lmc__ahead ahead)
+static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base,
+                                       const lmc__class_sides *sides, size_t n, unsigned width,
+                                       int subtract, const lmc__grouping *grouping,
+                                       lmc__ahead ahead)
 {
     (void)ahead;
     lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
@@ -4029,13 +5018,17 @@ static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base, const 
 #endif
 
 #if LMC__X86
-/* 32 elements: each class's bytes are shuffled to their places, the same in all planes, as in lmc__merge_step_avx2. */
-LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
-                                             int subtract, const lmc__grouping *grouping)
+/* 32 elements: each class's bytes are shuffled to their places, the same in all planes, as in
+ * lmc__merge_step_avx2. */
+LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base,
+                                             const lmc__class_sides *sides, size_t n,
+                                             unsigned width, int subtract,
+                                             const lmc__grouping *grouping)
 {
     const size_t strip = LMC__STRIP_SIZE / width;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
+                                             and zero, which does nothing */
     int any_list[LMC__MAX_CLASSES] = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
     __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
@@ -4056,49 +5049,61 @@ LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base, 
         const size_t start = i, end = i + lmc__min(strip, (n - i) & ~(size_t)31);
         for (; i < end; i += 32) {
             __m256i keys, before = _mm256_setzero_si256();
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
                 v[p] = _mm256_setzero_si256();
             }
             keys = lmc__keys_avx2(b, width);
             for (c = 0; c < n_classes; c++) {
-                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]), one = _mm256_andnot_si256(before, up_to);
+                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
+                              one = _mm256_andnot_si256(before, up_to);
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                if (any_list[c]) { /* number of those before, and elsewhere 255, a place that gives 0 */
+                if (any_list[c]) { /* number of those before, and elsewhere 255, a place that gives
+                                      0 */
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
                 }
-                LMC__UNROLL for (p = 0; p < width; p++) {
+                LMC__UNROLL for (p = 0; p < width; p++)
+                {
                     const lmc__side *const side = &from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] = _mm256_or_si256(v[p], _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
-                    } else if (side->value) v[p] = _mm256_or_si256(v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                        v[p] = _mm256_or_si256(
+                            v[p],
+                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
+                    } else if (side->value)
+                        v[p] = _mm256_or_si256(
+                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
                 }
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
-            LMC__UNROLL for (p = 0; p + 1 < width; p++)
-                if (p < first) v[p] = lmc__load_avx2(natural[p] + i);
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(natural[p] + i);
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, lmc__restore_avx2(v[p], b[p], width, subtract));
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
+                dst + i * width + 32 * p, lmc__restore_avx2(v[p], b[p], width, subtract));
         }
         crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
     }
     rest = *sides;
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
+                rest.side[c][p].list += p < first ? i : next[c];
     lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
     return lmc__crc32c_avx2(crc, dst + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                                            const lmc__grouping *grouping, lmc__ahead ahead)
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base,
+                                            const lmc__class_sides *sides, size_t n, unsigned width,
+                                            int subtract, const lmc__grouping *grouping,
+                                            lmc__ahead ahead)
 {
     uint32_t crc;
     (void)ahead;
@@ -4109,15 +5114,20 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base, c
 }
 
 /* Streaming stores as in join_root, but not to the base: what was just read is in the caches. */
-LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width,
-                                                 int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
+LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base,
+                                                 const lmc__class_sides *sides, size_t n,
+                                                 unsigned width, int subtract,
+                                                 const lmc__grouping *grouping, lmc__ahead ahead)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural, head = (unsigned)((0 - (uintptr_t)dst) & 63);
-    const __m512i shift = _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural,
+                   head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    const __m512i shift =
+        _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
     const int streams = ahead.data != NULL && dst != base;
     const size_t ahead_lines = (ahead.size + n - 1) / n;
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant and zero, which does nothing */
+    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
+                                             and zero, which does nothing */
     size_t next[LMC__MAX_CLASSES] = {0}, i, line;
     __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0), last = start;
     const uint8_t *natural[8];
@@ -4136,7 +5146,8 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
         __mmask64 here = ~(__mmask64)0;
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
-        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size); line += 64) {
+        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size);
+             line += 64) {
             lmc__touch_ahead(ahead.data, line);
             LMC__PREFETCH(ahead.data + line);
         }
@@ -4144,28 +5155,35 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
         for (c = 0; c < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]), m = _kandn_mask64(above, here);
-            LMC__UNROLL for (p = 0; p < width; p++) {
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
+                            m = _kandn_mask64(above, here);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
                 const lmc__side *const side = &from.side[c][p];
-                if (side->list) v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
-                else if (side->value) v[p] = _mm512_mask_mov_epi8(v[p], m, _mm512_set1_epi8((char)side->value));
+                if (side->list)
+                    v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
+                else if (side->value)
+                    v[p] = _mm512_mask_mov_epi8(v[p], m, _mm512_set1_epi8((char)side->value));
             }
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
-        LMC__UNROLL for (p = 0; p + 1 < width; p++)
-            if (p < first) v[p] = lmc__load_avx512(natural[p] + i);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(natural[p] + i);
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        LMC__UNROLL for (p = 0; p < width; p++) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
             uint8_t *const at = dst + i * width + 64 * p;
             v[p] = lmc__restore_avx512(v[p], b[p], width, subtract);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             if (!streams) lmc__store_avx512(at, v[p]);
             else {
                 if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
-                else _mm512_stream_si512((__m512i *)(void *)(at + head - 64), _mm512_permutex2var_epi8(last, shift, v[p]));
+                else
+                    _mm512_stream_si512((__m512i *)(void *)(at + head - 64),
+                                        _mm512_permutex2var_epi8(last, shift, v[p]));
                 last = v[p];
             }
         }
@@ -4175,17 +5193,21 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
     if (i) {
         crc = lmc__crc_finish(sum, width);
         if (streams) /* the last 64 - head bytes */
-            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head, _mm512_permutex2var_epi8(last, shift, last));
+            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head,
+                                    _mm512_permutex2var_epi8(last, shift, last));
     }
     rest = *sides;
     for (c = 0; c < n_classes; c++)
         for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL) rest.side[c][p].list += p < first ? i : next[c];
+            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
+                rest.side[c][p].list += p < first ? i : next[c];
     lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
     return lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *base,
+                                                const lmc__class_sides *sides, size_t n,
+                                                unsigned width, int subtract,
                                                 const lmc__grouping *grouping, lmc__ahead ahead)
 {
     uint32_t crc;
@@ -4196,7 +5218,10 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *bas
 }
 #endif
 
-/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32, little-endian; symbols are 16 bits -- */
+/* == kernels/grids.h ============================================================================== */
+
+/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32,
+ * little-endian; symbols are 16 bits -- */
 
 /* The scale that an element's prediction gives. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
@@ -4204,7 +5229,9 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     int32_t half;
     p &= 0x7FFFFFFF;
     half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
-    half = half < (int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half > (int32_t)LMC__MAX_SCALE ? (int32_t)LMC__MAX_SCALE : half;
+    half = half<(int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half>(int32_t) LMC__MAX_SCALE
+               ? (int32_t)LMC__MAX_SCALE
+               : half;
     return (uint32_t)half & 0xFFFF0000u;
 }
 
@@ -4214,7 +5241,8 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     float g, product;
     uint32_t bits;
     memcpy(&g, &scale, 4);
-    product = q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
+    product =
+        q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
     memcpy(&bits, &product, 4);
     return bits;
 }
@@ -4222,13 +5250,19 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
-    const int64_t v = (int64_t)scale + ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
+    const int64_t v = (int64_t)scale +
+                      ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
     if (symbol == 0) return 0;
-    return (uint32_t)(v < (int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v > (int64_t)LMC__MAX_LOG_SCALE ? (int64_t)LMC__MAX_LOG_SCALE : v) | sign;
+    return (uint32_t)(v<(int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v>(int64_t)
+                              LMC__MAX_LOG_SCALE
+                          ? (int64_t)LMC__MAX_LOG_SCALE
+                          : v) |
+           sign;
 }
 
-/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is less. What IEEE division gives, in integers:
- * on no machine and under no option of a compiler may it be another. */
+/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is
+ * less. What IEEE division gives, in integers: on no machine and under no option of a compiler may
+ * it be another. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -4250,62 +5284,82 @@ LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x0080000
 
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
-    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale), q = x >> 31 ? -magnitude : magnitude;
+    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
+                  q = x >> 31 ? -magnitude : magnitude;
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does what is too far above. */
-LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid) { return (uint32_t)grid->min * grid->step - (grid->step >> 1); }
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
+ * what is too far above. */
+LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
+{
+    return (uint32_t)grid->min * grid->step - (grid->step >> 1);
+}
 
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
     if (x == 0) return 0;
-    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE || (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a step */
+    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
+        (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
+        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a
+                                  step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 
-static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid)
+static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                     uint32_t scale, const lmc__grid *grid)
 {
     size_t i;
     if (grid->is_log)
-        for (i = 0; i < n; i++) lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
     else
-        for (i = 0; i < n; i++) lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
 }
 
-static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid)
+static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
+                                        const uint8_t *second, size_t n, const lmc__grid *grid)
 {
     size_t i;
     for (i = 0; i < n; i++)
-        lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], lmc__predicted_scale(lmc__load32(second + 4 * i), grid), grid->min));
+        lmc__store32(dst + 4 * i,
+                     lmc__restore_linear(symbols[i],
+                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
+                                         grid->min));
 }
 
-static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)
+static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
+                                        uint32_t scale, const lmc__grid *grid)
 {
     size_t i, exceptions = 0;
     for (i = 0; i < n; i++) {
         const uint32_t x = lmc__load32(src + 4 * i);
-        symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid) : lmc__quantize_linear(x, scale, grid));
+        symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid)
+                                             : lmc__quantize_linear(x, scale, grid));
         exceptions += symbols[i] == LMC__EXCEPTION;
     }
     return exceptions;
 }
 
-static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid)
+static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src,
+                                           const uint8_t *second, size_t n, const lmc__grid *grid)
 {
     size_t i, exceptions = 0;
     for (i = 0; i < n; i++) {
-        symbols[i] = (uint16_t)lmc__quantize_linear(lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid), grid);
+        symbols[i] = (uint16_t)lmc__quantize_linear(
+            lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
+            grid);
         exceptions += symbols[i] == LMC__EXCEPTION;
     }
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers; *count: how many. */
+/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers;
+ * *count: how many. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -4321,21 +5375,25 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
 }
 
 /* symbols[i] = table[codes[i]] */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
 {
     size_t i;
     for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
 }
 
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
-static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits)
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
 {
     size_t i;
-    for (i = 0; i < n; i++) symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
 /* The inverse, of symbols below 256 << low_bits. */
-static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)
+static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
+                                    unsigned low_bits)
 {
     size_t i;
     for (i = 0; i < n; i++) {
@@ -4345,10 +5403,14 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 }
 
 /* memcpy of what will not be looked at soon: past the caches */
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { memcpy(dst, src, size); }
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division is IEEE's, so not under -ffast-math, which
- * has approximations in its place: then the scalar code does it (clang does not tell of -freciprocal-math alone). */
+/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
+ * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
+ * does it (clang does not tell of -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -4361,216 +5423,248 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size) { 
 #endif
 #if LMC__VECTORS
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute) \
-typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes))); \
-typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes))); \
-typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes))); \
-typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes))); \
-typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes))); \
-typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes))); \
-typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes))); \
-inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second, const lmc__grid *grid) \
-{ \
-    lmc__i32_##isa p, above; \
-    memcpy(&p, second, sizeof p); \
-    p &= 0x7FFFFFFF; \
-    above = p > (int32_t)grid->floor; \
-    p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias; \
-    above = p > (int32_t)LMC__MIN_SCALE; \
-    p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE); \
-    above = p > (int32_t)LMC__MAX_SCALE; \
-    *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000; \
-} \
-inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols, const lmc__i32_##isa *scale, int32_t min) \
-{ \
-    lmc__u16_##isa s; \
-    lmc__i32_##isa q; \
-    lmc__f32_##isa v; \
-    memcpy(&s, symbols, sizeof s); \
-    q = __builtin_convertvector(s, lmc__i32_##isa); \
-    q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0); \
-    v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa)*scale; \
-    memcpy(dst, &v, sizeof v); \
-} \
-inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols, uint32_t scale, const lmc__grid *grid, int32_t limit, int is_signed) \
-{ \
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale), high = (int32_t)(LMC__MAX_LOG_SCALE - scale); \
-    lmc__u16_##isa s; \
-    lmc__i32_##isa q, t, sign, is; \
-    memcpy(&s, symbols, sizeof s); \
-    t = __builtin_convertvector(s, lmc__i32_##isa); \
-    is = t != 0; \
-    t -= 1; \
-    sign = t << 31; \
-    q = (is_signed ? t >> 1 : t) + grid->min; \
-    t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */ \
-    q = LMC__PICK(t, limit, q); \
-    t = q < -limit; \
-    q = LMC__PICK(t, -limit, q); \
-    q *= (int32_t)grid->step; \
-    t = q > high; \
-    q = LMC__PICK(t, high, q); \
-    t = q < low; \
-    q = LMC__PICK(t, low, q) + (int32_t)scale; \
-    if (is_signed) q |= sign; \
-    q &= is; \
-    memcpy(dst, &q, sizeof q); \
-} \
-attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale, const lmc__grid *grid) \
-{ \
-    size_t i = 0; \
-    if (grid->is_log) { \
-        const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step); \
-        if (grid->is_signed) for (; i + lanes <= n; i += lanes) lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1); \
-        else for (; i + lanes <= n; i += lanes) lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0); \
-    } else { \
-        lmc__i32_##isa scales = {0}; \
-        scales += (int32_t)scale; \
-        for (; i + lanes <= n; i += lanes) lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min); \
-    } \
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid); \
-} \
-attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, const lmc__grid *grid) \
-{ \
-    size_t i; \
-    for (i = 0; i + lanes <= n; i += lanes) { \
-        lmc__i32_##isa scale; \
-        lmc__scale_step_##isa(&scale, second + 4 * i, grid); \
-        lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min); \
-    } \
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid); \
-} \
-/* s: symbols as they would be; is_special: where they are not. Returns what is_special has become. */ \
-inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s, lmc__i32_##isa x, lmc__i32_##isa is_bad, lmc__i32_##isa *exceptions) \
-{ \
-    const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u; \
-    lmc__u16_##isa narrow; \
-    is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u); \
-    is_bad &= (lmc__i32_##isa)(x != 0); \
-    s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0)); \
-    narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa); \
-    memcpy(symbols, &narrow, sizeof narrow); \
-    *exceptions -= is_bad; \
-} \
-inline_attribute void lmc__quantize_step_##isa(uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-                                               lmc__i32_##isa *exceptions) \
-{ \
-    lmc__i32_##isa x, y, above, q; \
-    lmc__f32_##isa v; \
-    memcpy(&x, src, sizeof x); \
-    v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa)*scale; \
-    y = (lmc__i32_##isa)v; \
-    above = y > 0x47800000; /* 65536.0 */ \
-    v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y); \
-    q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1; \
-    y = x >> 31; \
-    q = (q ^ y) - y; \
-    y = q - grid->min; \
-    above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points); \
-    lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-} \
-inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v) \
-{ \
-    size_t sum = 0; \
-    unsigned i; \
-    for (i = 0; i < lanes; i++) sum += (uint32_t)v[i]; \
-    return sum; \
-} \
-attribute static size_t lmc__quantize_rows_##isa(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid) \
-{ \
-    lmc__i32_##isa scales = {0}, exceptions = {0}; \
-    size_t i = 0; \
-    scales += (int32_t)scale; \
-    if (grid->is_log) { \
-        /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power of two from step on (Hacker's Delight, 10-9) */ \
-        const uint32_t offset = scale + lmc__lowest(grid); \
-        unsigned log2 = 0; \
-        uint64_t magic; \
-        int is_power; \
-        while ((uint32_t)1 << log2 < grid->step) log2++; \
-        is_power = (uint32_t)1 << log2 == grid->step; \
-        magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1; \
-        for (; i + lanes <= n; i += lanes) { \
-            lmc__i32_##isa x, is_bad; \
-            lmc__u32_##isa u, t; \
-            memcpy(&x, src + 4 * i, sizeof x); \
-            u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset; \
-            is_bad = (lmc__i32_##isa)u >> 31 | (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE); \
-            if (is_power) t = u >> log2; \
-            else { \
-                const lmc__u64_##isa even = (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2); \
-                const lmc__u64_##isa odd = (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2); \
-                t = (lmc__u32_##isa)(even | odd << 32); \
-            } \
-            is_bad |= (lmc__i32_##isa)(t >= grid->n_points); \
-            if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31; \
-            else is_bad |= x >> 31; \
-            lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad, &exceptions); \
-        } \
-    } else \
-        for (; i + lanes <= n; i += lanes) lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions); \
-    return lmc__sum_##isa(exceptions) + lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid); \
-} \
-attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, const lmc__grid *grid) \
-{ \
-    lmc__i32_##isa exceptions = {0}; \
-    size_t i; \
-    for (i = 0; i + lanes <= n; i += lanes) { \
-        lmc__i32_##isa scale; \
-        lmc__scale_step_##isa(&scale, second + 4 * i, grid); \
-        lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions); \
-    } \
-    return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid); \
-} \
-attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n, uint32_t *count) \
-{ \
-    lmc__i32_##isa sum = {0}, counts = {0}; \
-    uint32_t rest; \
-    size_t i; \
-    for (i = 0; i + lanes <= n; i += lanes) { \
-        lmc__u32_##isa x; \
-        lmc__i32_##isa is; \
-        memcpy(&x, src + 4 * i, sizeof x); \
-        x &= 0x7FFFFFFFu; \
-        is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u); \
-        counts -= is; \
-        sum += (lmc__i32_##isa)(x >> 14) & is; \
-    } \
-    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count); \
-    *count += (uint32_t)lmc__sum_##isa(counts); \
-    return rest + (uint32_t)lmc__sum_##isa(sum); \
-} \
-attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n, unsigned low_bits) \
-{ \
-    size_t i; \
-    for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) { \
-        lmc__u8_##isa h, l; \
-        lmc__w16_##isa s; \
-        memcpy(&h, high + i, sizeof h); \
-        s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits; \
-        if (low) { \
-            memcpy(&l, low + i, sizeof l); \
-            s |= __builtin_convertvector(l, lmc__w16_##isa); \
-        } \
-        memcpy(symbols + i, &s, sizeof s); \
-    } \
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits); \
-} \
-attribute static void lmc__cut_symbols_##isa(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits) \
-{ \
-    size_t i; \
-    for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) { \
-        lmc__w16_##isa s; \
-        lmc__u8_##isa part; \
-        memcpy(&s, symbols + i, sizeof s); \
-        part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa); \
-        memcpy(high + i, &part, sizeof part); \
-        if (!low) continue; \
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa); \
-        memcpy(low + i, &part, sizeof part); \
-    } \
-    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits); \
-}
+#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
+    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
+    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
+    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
+    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
+    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
+                                                const lmc__grid *grid)                             \
+    {                                                                                              \
+        lmc__i32_##isa p, above;                                                                   \
+        memcpy(&p, second, sizeof p);                                                              \
+        p &= 0x7FFFFFFF;                                                                           \
+        above = p > (int32_t)grid->floor;                                                          \
+        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
+        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
+        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
+        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
+        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
+    }                                                                                              \
+    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
+                                                 const lmc__i32_##isa *scale, int32_t min)         \
+    {                                                                                              \
+        lmc__u16_##isa s;                                                                          \
+        lmc__i32_##isa q;                                                                          \
+        lmc__f32_##isa v;                                                                          \
+        memcpy(&s, symbols, sizeof s);                                                             \
+        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
+        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
+        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
+        memcpy(dst, &v, sizeof v);                                                                 \
+    }                                                                                              \
+    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
+                                              uint32_t scale, const lmc__grid *grid,               \
+                                              int32_t limit, int is_signed)                        \
+    {                                                                                              \
+        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
+                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
+        lmc__u16_##isa s;                                                                          \
+        lmc__i32_##isa q, t, sign, is;                                                             \
+        memcpy(&s, symbols, sizeof s);                                                             \
+        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
+        is = t != 0;                                                                               \
+        t -= 1;                                                                                    \
+        sign = t << 31;                                                                            \
+        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
+        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
+        q = LMC__PICK(t, limit, q);                                                                \
+        t = q < -limit;                                                                            \
+        q = LMC__PICK(t, -limit, q);                                                               \
+        q *= (int32_t)grid->step;                                                                  \
+        t = q > high;                                                                              \
+        q = LMC__PICK(t, high, q);                                                                 \
+        t = q < low;                                                                               \
+        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
+        if (is_signed) q |= sign;                                                                  \
+        q &= is;                                                                                   \
+        memcpy(dst, &q, sizeof q);                                                                 \
+    }                                                                                              \
+    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
+                                                  uint32_t scale, const lmc__grid *grid)           \
+    {                                                                                              \
+        size_t i = 0;                                                                              \
+        if (grid->is_log) {                                                                        \
+            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
+            if (grid->is_signed)                                                                   \
+                for (; i + lanes <= n; i += lanes)                                                 \
+                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
+            else                                                                                   \
+                for (; i + lanes <= n; i += lanes)                                                 \
+                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
+        } else {                                                                                   \
+            lmc__i32_##isa scales = {0};                                                           \
+            scales += (int32_t)scale;                                                              \
+            for (; i + lanes <= n; i += lanes)                                                     \
+                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
+        }                                                                                          \
+        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
+    }                                                                                              \
+    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
+                                                     const uint8_t *second, size_t n,              \
+                                                     const lmc__grid *grid)                        \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__i32_##isa scale;                                                                  \
+            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
+            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
+        }                                                                                          \
+        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
+    }                                                                                              \
+    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
+     * become. */                                                                                  \
+    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
+                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
+                                                 lmc__i32_##isa *exceptions)                       \
+    {                                                                                              \
+        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
+        lmc__u16_##isa narrow;                                                                     \
+        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
+        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
+        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
+        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
+        memcpy(symbols, &narrow, sizeof narrow);                                                   \
+        *exceptions -= is_bad;                                                                     \
+    }                                                                                              \
+    inline_attribute void lmc__quantize_step_##isa(                                                \
+        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
+        lmc__i32_##isa *exceptions)                                                                \
+    {                                                                                              \
+        lmc__i32_##isa x, y, above, q;                                                             \
+        lmc__f32_##isa v;                                                                          \
+        memcpy(&x, src, sizeof x);                                                                 \
+        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
+        y = (lmc__i32_##isa)v;                                                                     \
+        above = y > 0x47800000; /* 65536.0 */                                                      \
+        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
+        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
+        y = x >> 31;                                                                               \
+        q = (q ^ y) - y;                                                                           \
+        y = q - grid->min;                                                                         \
+        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
+        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
+    }                                                                                              \
+    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
+    {                                                                                              \
+        size_t sum = 0;                                                                            \
+        unsigned i;                                                                                \
+        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
+        return sum;                                                                                \
+    }                                                                                              \
+    attribute static size_t lmc__quantize_rows_##isa(                                              \
+        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
+    {                                                                                              \
+        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
+        size_t i = 0;                                                                              \
+        scales += (int32_t)scale;                                                                  \
+        if (grid->is_log) {                                                                        \
+            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
+             * of two from step on (Hacker's Delight, 10-9) */                                     \
+            const uint32_t offset = scale + lmc__lowest(grid);                                     \
+            unsigned log2 = 0;                                                                     \
+            uint64_t magic;                                                                        \
+            int is_power;                                                                          \
+            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
+            is_power = (uint32_t)1 << log2 == grid->step;                                          \
+            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
+            for (; i + lanes <= n; i += lanes) {                                                   \
+                lmc__i32_##isa x, is_bad;                                                          \
+                lmc__u32_##isa u, t;                                                               \
+                memcpy(&x, src + 4 * i, sizeof x);                                                 \
+                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
+                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
+                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
+                if (is_power) t = u >> log2;                                                       \
+                else {                                                                             \
+                    const lmc__u64_##isa even =                                                    \
+                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
+                    const lmc__u64_##isa odd =                                                     \
+                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
+                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
+                }                                                                                  \
+                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
+                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
+                else is_bad |= x >> 31;                                                            \
+                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
+                                       &exceptions);                                               \
+            }                                                                                      \
+        } else                                                                                     \
+            for (; i + lanes <= n; i += lanes)                                                     \
+                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
+        return lmc__sum_##isa(exceptions) +                                                        \
+               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
+    }                                                                                              \
+    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
+                                                        const uint8_t *second, size_t n,           \
+                                                        const lmc__grid *grid)                     \
+    {                                                                                              \
+        lmc__i32_##isa exceptions = {0};                                                           \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__i32_##isa scale;                                                                  \
+            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
+            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
+        }                                                                                          \
+        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
+                                                                         second + 4 * i, n - i,    \
+                                                                         grid);                    \
+    }                                                                                              \
+    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
+                                                        uint32_t *count)                           \
+    {                                                                                              \
+        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
+        uint32_t rest;                                                                             \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__u32_##isa x;                                                                      \
+            lmc__i32_##isa is;                                                                     \
+            memcpy(&x, src + 4 * i, sizeof x);                                                     \
+            x &= 0x7FFFFFFFu;                                                                      \
+            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
+            counts -= is;                                                                          \
+            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
+        }                                                                                          \
+        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
+        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
+        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
+    }                                                                                              \
+    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
+                                                  const uint8_t *low, size_t n, unsigned low_bits) \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
+            lmc__u8_##isa h, l;                                                                    \
+            lmc__w16_##isa s;                                                                      \
+            memcpy(&h, high + i, sizeof h);                                                        \
+            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
+            if (low) {                                                                             \
+                memcpy(&l, low + i, sizeof l);                                                     \
+                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
+            }                                                                                      \
+            memcpy(symbols + i, &s, sizeof s);                                                     \
+        }                                                                                          \
+        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
+    }                                                                                              \
+    attribute static void lmc__cut_symbols_##isa(                                                  \
+        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
+            lmc__w16_##isa s;                                                                      \
+            lmc__u8_##isa part;                                                                    \
+            memcpy(&s, symbols + i, sizeof s);                                                     \
+            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
+            memcpy(high + i, &part, sizeof part);                                                  \
+            if (!low) continue;                                                                    \
+            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
+            memcpy(low + i, &part, sizeof part);                                                   \
+        }                                                                                          \
+        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
+    }
 #if LMC__NEON
 LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
 #endif
@@ -4580,32 +5674,46 @@ LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
-    size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1)); /* whole lines only: parts of one would wait for it to be read */
+    size_t i =
+        lmc__min(size, (0 - (uintptr_t)dst) &
+                           (LMC__LINE -
+                            1)); /* whole lines only: parts of one would wait for it to be read */
     memcpy(dst, src, i);
     for (; i + LMC__LINE <= size; i += LMC__LINE) {
-        _mm256_stream_si256((__m256i *)(void *)(dst + i), _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
-        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32), _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
     }
     memcpy(dst + i, src + i, size - i);
 }
 
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256])
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                            const uint16_t table[256])
 {
     __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
     size_t i;
     for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)), b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)), _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
+                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
+                                    _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
     }
     for (i = 0; i + 64 <= n; i += 64) {
         const __m512i c = lmc__load_avx512(codes + i);
         const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]), _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]), _mm512_permutex2var_epi8(high[2], c, high[3]));
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
+                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h =
+            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
+                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
         /* unpack interleaves within 128 bits: 64-bit lanes 0 2 4 6 | 1 3 5 7 first */
         const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l), hi = _mm512_permutexvar_epi64(order, h);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l),
+                      hi = _mm512_permutexvar_epi64(order, h);
         lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
         lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
     }
@@ -4614,76 +5722,106 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 #endif
 
-#define LMC__SCALAR_GRIDS lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar, \
-    lmc__sum_magnitudes_scalar, lmc__look_up_scalar, lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
+/* == kernels/dispatch.h =========================================================================== */
+
+#if LMC__X86
+#include <cpuid.h>
+#endif
+#if LMC__NEON && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#define LMC__SCALAR_GRIDS                                                                          \
+    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
+        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \
+        lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream) lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa), \
-    LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up, \
-    lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
+        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up,                 \
+        lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
 #else
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
 static const lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_scalar, lmc__merge_scalar, lmc__flatten_scalar, lmc__unflatten_scalar, lmc__count_ones_scalar,
-    lmc__fold_scalar, lmc__unfold_scalar,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
-    LMC__SCALAR_GRIDS
-};
+    LMC_TIER_SCALAR,        lmc__crc32c_scalar,    lmc__split_scalar,
+    lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar,
+    lmc__map_scalar,        lmc__partition_scalar, lmc__merge_scalar,
+    lmc__flatten_scalar,    lmc__unflatten_scalar, lmc__count_ones_scalar,
+    lmc__fold_scalar,       lmc__unfold_scalar,    lmc__count_classes_scalar,
+    lmc__group_scalar,      lmc__ungroup_scalar,   LMC__SCALAR_GRIDS};
 #if LMC__NEON
-static const lmc__kernels lmc__kernels_neon = { /* with the CRC-32 instructions */
-    LMC_TIER_NEON,
-    lmc__crc32c_neon, lmc__split_neon, lmc__split_root_neon, lmc__join_root_neon, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon, lmc__group_neon, lmc__ungroup_neon,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
-};
+static const lmc__kernels lmc__kernels_neon =
+    {/* with the CRC-32 instructions */
+     LMC_TIER_NEON,           lmc__crc32c_neon,
+     lmc__split_neon,         lmc__split_root_neon,
+     lmc__join_root_neon,     lmc__is_constant_scalar,
+     lmc__map_neon,           lmc__partition_neon,
+     lmc__merge_neon,         lmc__flatten_neon,
+     lmc__unflatten_neon,     lmc__count_ones_neon,
+     lmc__fold_neon,          lmc__unfold_neon,
+     lmc__count_classes_neon, lmc__group_neon,
+     lmc__ungroup_neon,       LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
 static const lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar, lmc__split_neon, lmc__split_root_neon_only, lmc__join_root_neon_only, lmc__is_constant_scalar, lmc__map_neon,
-    lmc__partition_neon, lmc__merge_neon, lmc__flatten_neon, lmc__unflatten_neon, lmc__count_ones_neon,
-    lmc__fold_neon, lmc__unfold_neon,
-    lmc__count_classes_neon_only, lmc__group_neon_only, lmc__ungroup_neon_only,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
-};
+    lmc__crc32c_scalar,
+    lmc__split_neon,
+    lmc__split_root_neon_only,
+    lmc__join_root_neon_only,
+    lmc__is_constant_scalar,
+    lmc__map_neon,
+    lmc__partition_neon,
+    lmc__merge_neon,
+    lmc__flatten_neon,
+    lmc__unflatten_neon,
+    lmc__count_ones_neon,
+    lmc__fold_neon,
+    lmc__unfold_neon,
+    lmc__count_classes_neon_only,
+    lmc__group_neon_only,
+    lmc__ungroup_neon_only,
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
 #endif
 #if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit Arm, time on wasm32): partition takes 0.2
- * to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6 to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do
- * not: of elements of two bytes they take up to three times as long, for compilers turn the scalar loops into vector code by themselves. */
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
 static const lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,
-    lmc__crc32c_scalar, lmc__split_scalar, lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__merge_simde, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_scalar,
-    lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_scalar, lmc__group_scalar, lmc__ungroup_scalar,
-    LMC__SCALAR_GRIDS
-};
+    LMC_TIER_SIMDE,        lmc__crc32c_scalar,   lmc__split_scalar,
+    lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar,
+    lmc__map_scalar,       lmc__partition_avx2,  lmc__merge_simde,
+    lmc__flatten_avx2,     lmc__unflatten_avx2,  lmc__count_ones_scalar,
+    lmc__fold_avx2,        lmc__unfold_avx2,     lmc__count_classes_scalar,
+    lmc__group_scalar,     lmc__ungroup_scalar,  LMC__SCALAR_GRIDS};
 #endif
 #if LMC__X86
 static const lmc__kernels lmc__kernels_avx2 = {
-    LMC_TIER_AVX2,
-    lmc__crc32c_avx2, lmc__split_avx2, lmc__split_root_avx2, lmc__join_root_avx2, lmc__is_constant_scalar, lmc__map_avx2,
-    lmc__partition_avx2, lmc__merge_avx2, lmc__flatten_avx2, lmc__unflatten_avx2, lmc__count_ones_avx2,
-    lmc__fold_avx2, lmc__unfold_avx2,
-    lmc__count_classes_avx2, lmc__group_avx2, lmc__ungroup_avx2,
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-};
+    LMC_TIER_AVX2,           lmc__crc32c_avx2,
+    lmc__split_avx2,         lmc__split_root_avx2,
+    lmc__join_root_avx2,     lmc__is_constant_scalar,
+    lmc__map_avx2,           lmc__partition_avx2,
+    lmc__merge_avx2,         lmc__flatten_avx2,
+    lmc__unflatten_avx2,     lmc__count_ones_avx2,
+    lmc__fold_avx2,          lmc__unfold_avx2,
+    lmc__count_classes_avx2, lmc__group_avx2,
+    lmc__ungroup_avx2,       LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
 static const lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,
-    lmc__crc32c_avx512, lmc__split_avx512, lmc__split_root_avx512, lmc__join_root_avx512, lmc__is_constant_scalar, lmc__map_avx512,
-    lmc__partition_avx512, lmc__merge_avx512, lmc__flatten_avx512, lmc__unflatten_avx512, lmc__count_ones_avx512,
-    lmc__fold_avx512, lmc__unfold_avx512,
-    lmc__count_classes_avx512, lmc__group_avx512, lmc__ungroup_avx512,
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
-};
+    LMC_TIER_AVX512,           lmc__crc32c_avx512,
+    lmc__split_avx512,         lmc__split_root_avx512,
+    lmc__join_root_avx512,     lmc__is_constant_scalar,
+    lmc__map_avx512,           lmc__partition_avx512,
+    lmc__merge_avx512,         lmc__flatten_avx512,
+    lmc__unflatten_avx512,     lmc__count_ones_avx512,
+    lmc__fold_avx512,          lmc__unfold_avx512,
+    lmc__count_classes_avx512, lmc__group_avx512,
+    lmc__ungroup_avx512,       LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
 #endif
 
-/* == 7 dispatch ======================================================================================================
- * One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so relaxed atomics do. */
+/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
+ * relaxed atomics do. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -4691,11 +5829,15 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
 /* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
-#define LMC__ATOMIC_STORE_ONCE(p, expected, v) __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
-#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_LOAD(p)                                                                        \
+    (*(const lmc__kernels *volatile                                                                \
+           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
-#define LMC__ATOMIC_STORE_ONCE(p, expected, v) (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
 #endif
 
 #if LMC__X86
@@ -4709,7 +5851,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and later have all */
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
+     * later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
 }
 #endif
@@ -4751,7 +5894,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)--tier);
+    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
     return k;
 }
 
@@ -4778,7 +5921,9 @@ LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
 
 LMC_API void lmc_limit_tier(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+    LMC__ATOMIC_STORE(
+        &lmc__active_kernels,
+        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -4786,16 +5931,18 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
     return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
 }
 
-/* == 8 codec stages, in the order of the pipeline =================================================================== */
+/* == codec/dtypes.h =============================================================================== */
 
-/* -- 8.1 dtypes -- */
-
-static const struct { const char *name; uint8_t bits, width, is_float; } lmc__dtypes[LMC_DTYPE_COUNT] = {
-    {"AUTO", 8, 1, 0}, {"BOOL", 8, 1, 0}, {"F4", 4, 1, 0}, {"F6_E2M3", 6, 1, 0}, {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0}, {"I8", 8, 1, 0},
-    {"F8_E5M2", 8, 1, 0}, {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
-    {"I16", 16, 2, 0}, {"U16", 16, 2, 0}, {"F16", 16, 2, 1}, {"BF16", 16, 2, 1},
-    {"I32", 32, 4, 0}, {"U32", 32, 4, 0}, {"F32", 32, 4, 1}, {"C64", 64, 4, 1}, {"F64", 64, 8, 1}, {"I64", 64, 8, 0}, {"U64", 64, 8, 0}
-};
+static const struct {
+    const char *name;
+    uint8_t bits, width, is_float;
+} lmc__dtypes[LMC_DTYPE_COUNT] = {
+    {"AUTO", 8, 1, 0},    {"BOOL", 8, 1, 0},    {"F4", 4, 1, 0},          {"F6_E2M3", 6, 1, 0},
+    {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0},      {"I8", 8, 1, 0},          {"F8_E5M2", 8, 1, 0},
+    {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
+    {"I16", 16, 2, 0},    {"U16", 16, 2, 0},    {"F16", 16, 2, 1},        {"BF16", 16, 2, 1},
+    {"I32", 32, 4, 0},    {"U32", 32, 4, 0},    {"F32", 32, 4, 1},        {"C64", 64, 4, 1},
+    {"F64", 64, 8, 1},    {"I64", 64, 8, 0},    {"U64", 64, 8, 0}};
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
@@ -4820,16 +5967,89 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
-/* -- 8.2 trees (spec 8.2, 8.4) -- */
+/* == codec/half.h ================================================================================= */
+
+/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* F32 to F16, likewise. */
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach
+                                    infinity, as it should */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    {
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
+                       half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
+{
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
+    size_t i;
+    if (conversion == LMC_CONVERT_F32_TO_BF16)
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
+    else
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+}
+
+/* == codec/tree.h ================================================================================= */
+
+/* spec 8.4; python3 spec/frozen_trees.py --c */
+static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
+    {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
+    {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
+    {0, 0, 1, 0, 8, 11, 17, 56, 2, 68, 56, 0, 28, 7, 2}, /*  2 */
+    {0, 1, 0, 4, 4, 0, 28, 2, 54, 1, 69, 2, 54, 3, 34},  /*  3 */
+    {0, 1, 0, 7, 1, 0, 27, 1, 0, 56, 0, 2, 68, 3, 90},   /*  4 */
+    {1, 0, 0, 3, 5, 0, 3, 25, 0, 1, 55, 0, 3, 68, 92},   /*  5 */
+    {1, 0, 0, 4, 4, 0, 0, 27, 1, 0, 0, 47, 9, 1, 162},   /*  6 */
+    {1, 0, 0, 6, 2, 0, 0, 0, 27, 1, 0, 0, 6, 51, 162},   /*  7 */
+    {1, 0, 0, 6, 2, 0, 0, 0, 28, 0, 0, 0, 0, 37, 182},   /*  8 */
+    {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
+};
+
+/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v:
+ * (bin(v).count("1"), v)) */
+static const uint8_t lmc__frozen_order[256] = {
+    0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
+    33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
+    11,  13,  14,  19,  21,  22,  25,  26,  28,  35,  37,  38,  41,  42,  44,  49,  50,  52,  56,
+    67,  69,  70,  73,  74,  76,  81,  82,  84,  88,  97,  98,  100, 104, 112, 131, 133, 134, 137,
+    138, 140, 145, 146, 148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15,  23,
+    27,  29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,  83,  85,
+    86,  89,  90,  92,  99,  101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
+    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201,
+    202, 204, 209, 210, 212, 216, 225, 226, 228, 232, 240, 31,  47,  55,  59,  61,  62,  79,  87,
+    91,  93,  94,  103, 107, 109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167,
+    171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218, 220,
+    227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63,  95,  111, 119, 123, 125, 126, 159, 175,
+    183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
+    127, 191, 223, 239, 247, 251, 253, 254, 255};
 
 typedef struct lmc__tree {
     unsigned n_leaves;
-    unsigned escape;            /* index of the escape leaf; n_leaves if there is none */
+    unsigned escape;                     /* index of the escape leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
     uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
-    uint8_t length[256];        /* of leaf i */
-    uint8_t symbol[256];        /* of leaf i; after the leaves: all other symbols */
-    uint8_t rank[256];          /* the inverse: symbols without a code have ranks from the escape's on */
+    uint8_t length[256];                 /* of leaf i */
+    uint8_t symbol[256];                 /* of leaf i; after the leaves: all other symbols */
+    uint8_t rank[256]; /* the inverse: symbols without a code have ranks from the escape's on */
 } lmc__tree;
 
 /* From counts[L], the number of leaves of length L: first, start and length. */
@@ -4858,11 +6078,12 @@ LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 
 /* Where an inner node, which owns leaves [a, b), parts. */
 typedef struct lmc__split {
-    unsigned half, middle; /* of the code space, of the leaves */
+    unsigned half, middle;           /* of the code space, of the leaves */
     int is_left_leaf, is_right_leaf; /* these sides need no list */
 } lmc__split;
 
-static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a, unsigned b, lmc__split *split)
+static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a,
+                           unsigned b, lmc__split *split)
 {
     split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
     split->middle = lmc__tree_leaves_below(tree, split->half);
@@ -4871,10 +6092,14 @@ static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, un
 }
 
 /* Leaves [a, b) at depth d: the D of a flat node (spec 8.2, case 4), or 0. */
-LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b, unsigned depth)
+LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b,
+                                          unsigned depth)
 {
     unsigned d = tree->length[a] - depth;
-    return b <= tree->escape && tree->length[b - 1] == tree->length[a] && d >= 2 && d <= LMC__MAX_FLAT ? d : 0;
+    return b <= tree->escape && tree->length[b - 1] == tree->length[a] && d >= 2 &&
+                   d <= LMC__MAX_FLAT
+               ? d
+               : 0;
 }
 
 /* symbol[0, n_leaves) is set: complete symbol and rank. */
@@ -4889,7 +6114,8 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
     for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
 }
 
-/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only encoders need. */
+/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only
+ * encoders need. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -4900,9 +6126,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* lengths: of the codes of symbols [first, last] (0: none); escape_length (0: no escape). Builds the tree, but for what only encoders
- * need, see lmc__tree_set_ranks. Returns 0 if it is not one (spec 8.1). */
-static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first, unsigned last, unsigned escape_length)
+/* lengths: of the codes of symbols [first, last] (0: none); escape_length (0: no escape). Builds
+ * the tree, but for what only encoders need, see lmc__tree_set_ranks. Returns 0 if it is not one
+ * (spec 8.1). */
+static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
+                                 unsigned last, unsigned escape_length)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1], length, s, kraft = 0, n = 0;
     memset(counts, 0, sizeof counts);
@@ -4923,15 +6151,22 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/workspace.h ============================================================================ */
+
 /* -- 8.3 workspace --
  * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
- *   planes      w lists of n, or a list for each class in place of one; with joint coding two strips in place of one of them
- *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for the top plane, which is partitioned
+ *   planes      w lists of n, or a list for each class in place of one; with joint coding two
+ *               strips in place of one of them
+ *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for
+ *               the top plane, which is partitioned
  *               while the others wait, and n/8 for that root's mask
- *   masks       decoding a list of m elements keeps the nested masks on the path from root to node, at most 15 of m/8 bytes,
- *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in turn; the top plane's root mask stays
+ *   masks       decoding a list of m elements keeps the nested masks on the path from root to node,
+ *               at most 15 of m/8 bytes,
+ *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in
+ *               turn; the top plane's root mask stays
  *               until the block's end. Encoding keeps three for each nesting at most.
- *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the same place, before
+ *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the
+ *               same place, before
  *   trees       one for each nesting, and the counts of the sample */
 
 typedef struct lmc__stack {
@@ -4956,7 +6191,8 @@ typedef struct lmc__plan {
     uint64_t bits;          /* that the plane takes, about */
 } lmc__plan;
 
-/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by one, then two buckets for each octave. */
+/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by
+ * one, then two buckets for each octave. */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
@@ -4972,8 +6208,9 @@ typedef struct lmc__scratch {
     lmc__key_counts keys[256], merged;
 } lmc__scratch;
 
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements are taken of each, at a place that
- * changes from one to the next, so that rows of a power of two elements are not sampled in the same columns only. */
+/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements
+ * are taken of each, at a place that changes from one to the next, so that rows of a power of two
+ * elements are not sampled in the same columns only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -5001,8 +6238,6 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
-/* -- 8.4 encoding lists -- */
-
 typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -5010,17 +6245,25 @@ typedef struct lmc__encoder {
     uint8_t *out, *end; /* of the payload: what would pass the end is not worth coding */
 } lmc__encoder;
 
-/* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the table: straight lines. */
+static int lmc__is_workspace(size_t ws_size, size_t n)
+{
+    size_t needed = lmc_workspace_size(n);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* == codec/plan.h ================================================================================= */
+
+/* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the
+ * table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
     static const uint32_t table[65] = {
-            0,  1466,  2909,  4331,  5732,  7112,  8473,  9814, 11136, 12440, 13727, 14996, 16248,
+        0,     1466,  2909,  4331,  5732,  7112,  8473,  9814,  11136, 12440, 13727, 14996, 16248,
         17484, 18704, 19909, 21098, 22272, 23433, 24579, 25711, 26830, 27936, 29029, 30109, 31178,
         32234, 33279, 34312, 35334, 36346, 37346, 38336, 39316, 40286, 41246, 42196, 43137, 44068,
         44990, 45904, 46809, 47705, 48593, 49472, 50344, 51207, 52063, 52911, 53751, 54584, 55410,
-        56229, 57040, 57845, 58643, 59434, 60219, 60997, 61769, 62534, 63294, 64047, 64794, 65536
-    };
+        56229, 57040, 57845, 58643, 59434, 60219, 60997, 61769, 62534, 63294, 64047, 64794, 65536};
     unsigned exponent, i;
     uint32_t mantissa, below, fraction;
 #if defined(__GNUC__)
@@ -5028,7 +6271,9 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
-    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64]; /* most counts of a sample: between no entries */
+    if (exponent <= 6)
+        return (exponent << 16) +
+               table[(v << (6 - exponent)) - 64]; /* most counts of a sample: between no entries */
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -5036,7 +6281,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits, rounded down. */
+/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits,
+ * rounded down. */
 static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -5046,13 +6292,14 @@ static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
     return bits > symbols ? (bits - symbols) >> 16 : 0;
 }
 
-/* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH: lengths ascend.
- * Two queues (van Leeuwen, 1976): leaves from the lightest up, and the sums made so far, which come in ascending order. */
+/* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH:
+ * lengths ascend. Two queues (van Leeuwen, 1976): leaves from the lightest up, and the sums made so
+ * far, which come in ascending order. */
 static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
 {
-    uint32_t sum[256];          /* inner nodes, in the order they are made; node i has index n + i */
+    uint32_t sum[256]; /* inner nodes, in the order they are made; node i has index n + i */
     uint16_t parent[512];
-    uint8_t depth[256];         /* of inner nodes */
+    uint8_t depth[256]; /* of inner nodes */
     unsigned leaf = n, next = 0, made, i, kraft = 0;
     const unsigned one = 1u << LMC__MAX_LENGTH;
     for (made = 0; made < n - 1; made++) {
@@ -5071,14 +6318,19 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         sum[made] = w;
     }
     depth[n - 2] = 0;
-    for (i = n - 2; i-- > 0;) depth[i] = (uint8_t)(depth[parent[n + i]] + 1); /* a parent is made after its children */
+    for (i = n - 2; i-- > 0;)
+        depth[i] = (uint8_t)(depth[parent[n + i]] + 1); /* a parent is made after its children */
     for (i = 0; i < n; i++) {
         lengths[i] = (uint8_t)lmc__min(depth[parent[i]] + 1u, LMC__MAX_LENGTH);
         kraft += one >> lengths[i];
     }
-    /* Cut lengths took too much of the code space: lengthen the lightest that can be, then give back what is left over. */
+    /* Cut lengths took too much of the code space: lengthen the lightest that can be, then give
+     * back what is left over. */
     for (i = n; kraft > one;) {
-        if (lengths[i - 1] == LMC__MAX_LENGTH) { i--; continue; }
+        if (lengths[i - 1] == LMC__MAX_LENGTH) {
+            i--;
+            continue;
+        }
         lengths[i - 1]++;
         kraft -= one >> lengths[i - 1];
     }
@@ -5095,7 +6347,8 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
     }
 }
 
-/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but sorts them. */
+/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but
+ * sorts them. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -5112,9 +6365,15 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
 }
 
 /* What a plane's counts say. */
-enum lmc__choice { LMC__CHOOSE_RAW, LMC__CHOOSE_CONSTANT, LMC__CHOOSE_TREE, LMC__CHOOSE_PACKED /* by joint coding only */ };
+enum lmc__choice {
+    LMC__CHOOSE_RAW,
+    LMC__CHOOSE_CONSTANT,
+    LMC__CHOOSE_TREE,
+    LMC__CHOOSE_PACKED /* by joint coding only */
+};
 
-/* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a copy. */
+/* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a
+ * copy. */
 #define LMC__MIN_SAVING 200u
 
 static unsigned lmc__count_symbols(const uint32_t counts[256])
@@ -5124,19 +6383,23 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* Not worth a tree. For each symbol 1 / (2 ln 2) of a bit is added, about 6/8: by that a sample's entropy is too low (Miller, 1955).
- * With 7/8, planes near the border count as raw, too: two standard deviations for 2048 elements of 256 symbols. */
+/* Not worth a tree. For each symbol 1 / (2 ln 2) of a bit is added, about 6/8: by that a sample's
+ * entropy is too low (Miller, 1955). With 7/8, planes near the border count as raw, too: two
+ * standard deviations for 2048 elements of 256 symbols. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
-    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >= (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
+           (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT means: the sample is.
- * The tree: Huffman lengths over the counted symbols; the rarest go to the escape as long as that costs less than a 512th
- * of a bit per element (fewer nodes to walk), as does every symbol that a sample did not see. */
-static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256], uint32_t total, size_t n)
+/* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT
+ * means: the sample is. The tree: Huffman lengths over the counted symbols; the rarest go to the
+ * escape as long as that costs less than a 512th of a bit per element (fewer nodes to walk), as
+ * does every symbol that a sample did not see. */
+static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
+                                          uint32_t total, size_t n)
 {
-    uint32_t order[256];       /* count << 8 | 255 - symbol; most frequent first, then by symbol */
+    uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
     uint32_t weights[257], escaped = 0;
     uint8_t lengths[257];
     uint64_t bits = 0, escaped_log = 0;
@@ -5156,13 +6419,17 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
 
-    /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of them it is. */
+    /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of
+     * them it is. */
     n_kept = n_symbols;
     for (i = n_symbols - 1; i >= 1; i--) {
         const uint32_t count = order[i] >> 8, with = escaped + count;
         const uint64_t with_log = escaped_log + (uint64_t)count * lmc__log2(count);
-        uint64_t loss = ((uint64_t)with * (8u << 16) + with_log - (uint64_t)with * lmc__log2(with)) >> 8; /* bits / 256 */
-        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break; /* a header field is worth 4 bits */
+        uint64_t loss =
+            ((uint64_t)with * (8u << 16) + with_log - (uint64_t)with * lmc__log2(with)) >>
+            8; /* bits / 256 */
+        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11))
+            break; /* a header field is worth 4 bits */
         escaped = with;
         escaped_log = with_log;
         n_kept = i;
@@ -5190,37 +6457,47 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    bits += n_symbols; /* the sample's luck, twice: its counts look more skewed than they are, and the code fits them, not the rest */
+    bits += n_symbols; /* the sample's luck, twice: its counts look more skewed than they are, and
+                          the code fits them, not the rest */
     if (bits >= enough) return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
 
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                         uint8_t *list, uint8_t *spare, size_t n);
+/* == codec/put_list.h ============================================================================= */
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved then costs some 30 cycles of
- * decoding, for 9 nodes or more and the mask's bytes. What a frozen tree adds to the entropy is counted as a 200th. */
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                         unsigned b, uint8_t *list, uint8_t *spare, size_t n);
+
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
+ * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
+ * tree adds to the entropy is counted as a 200th. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
-    const uint64_t information = (uint64_t)n * lmc__log2((uint32_t)n) - (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
-                                 (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
+    const uint64_t information =
+        (uint64_t)n * lmc__log2((uint32_t)n) -
+        (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
+        (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
     return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
 }
 
-/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where the costs of the trees are equal;
- * behind them levels are 2^-(L / 2 + 1), and the nearest in the logarithm is taken. */
+/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where
+ * the costs of the trees are equal; behind them levels are 2^-(L / 2 + 1), and the nearest in the
+ * logarithm is taken. */
 static unsigned lmc__choose_level(size_t ones, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889, 4871, 3444, 2436, 1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889,
+                                                            4871,  3444,  2436,  1722};
     unsigned level = 0;
-    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level]) level++;
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level])
+        level++;
     return level;
 }
 
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out + 1 already. Returns 0 if there
- * is no room. */
-static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
+/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
+ * 1 already. Returns 0 if there is no room. */
+static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
+                         size_t ones)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     uint8_t *const mode = e->out;
@@ -5238,7 +6515,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             e->k->map(list, mask, size, tree->rank);
             e->out = code;
             e->end = code + size - 1; /* it must save a byte */
-            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size)) coded = (size_t)(e->out - code);
+            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size))
+                coded = (size_t)(e->out - code);
         }
         e->end = end;
         e->out = mode;
@@ -5259,35 +6537,41 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 }
 
 /* The same where masks of so few bits and so deep have no mode byte. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n, size_t ones)
+static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
+                              size_t ones)
 {
     const size_t row = (n + 7) / 8;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING)
+        return lmc__put_mask(e, nesting, mask, n, ones);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
     return 1;
 }
 
-/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and the children; left and right are the
- * two lists, each with room for n. Returns 0 if there is no room. */
-static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b, const uint8_t *mask,
-                          uint8_t *left, uint8_t *right, size_t n, size_t n_right)
+/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and
+ * the children; left and right are the two lists, each with room for n. Returns 0 if there is no
+ * room. */
+static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                          unsigned b, const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
+                          size_t n_right)
 {
     uint8_t *const top = e->stack.top;
     lmc__split split;
     lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
     if (!lmc__put_list_mask(e, nesting, mask, n, n_right)) return 0;
     e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right, n - n_right) &&
+    /* The left child works in place, with what is behind the right list as its spare; then its room
+     * is the right child's spare. */
+    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right,
+                         n - n_right) &&
            lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
 }
 
-/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n elements, overwritten; spare:
- * a list of n. Returns 0 if there is no room. */
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                         uint8_t *list, uint8_t *spare, size_t n)
+/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n
+ * elements, overwritten; spare: a list of n. Returns 0 if there is no room. */
+static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
+                         unsigned b, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *tree = &e->scratch->trees[nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
@@ -5317,7 +6601,8 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
     if (has_mode + row > room) { /* it may yet fit if it is nested */
         if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list, split.is_right_leaf ? NULL : spare, list, n, split.middle);
+    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list,
+                              split.is_right_leaf ? NULL : spare, list, n, split.middle);
     fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
@@ -5326,7 +6611,8 @@ static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsi
 /* The header of a tree (spec 8.1). Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
-    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const unsigned count = plan->last - plan->first + 1,
+                   n_fields = count + (plan->escape_length ? 1 : 0);
     const size_t size = 3 + (n_fields + 1) / 2;
     uint8_t *const o = e->out;
     unsigned i;
@@ -5345,13 +6631,17 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
-    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last, plan->escape_length)) return 0;
+    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
+                               plan->escape_length))
+        return 0;
     lmc__tree_set_ranks(tree);
     return 1;
 }
 
-/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten. Returns 0 if there is no room. */
-static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare, size_t n)
+/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten.
+ * Returns 0 if there is no room. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
+                         size_t n)
 {
     lmc__tree *tree = &e->scratch->trees[0];
     if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
@@ -5360,26 +6650,224 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
-static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root, uint8_t *row, uint8_t *spare, size_t n)
+static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
+                         uint8_t *row, uint8_t *spare, size_t n)
 {
     lmc__tree *tree = &e->scratch->trees[0];
     *tree = e->scratch->root_tree;
-    return lmc__put_tree_header(e, plan) && lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+    return lmc__put_tree_header(e, plan) &&
+           lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
 }
 
-/* -- 8.5 encoding blocks (spec 7) -- */
+/* == codec/get_list.h ============================================================================= */
 
-/* The element of n where the sample's run i starts: every fourth step, then the ones behind these, and so on; so every quarter is a
- * sample of the whole block, too. */
+typedef struct lmc__decoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    const uint8_t *in, *end;
+    lmc__ahead ahead;
+} lmc__decoder;
+
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                     size_t n);
+
+/* The unused bits of the last of size bytes that hold n bits are zero. */
+LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+{
+    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+}
+
+/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input
+ * says, mask has n bits and no others, so its number of ones is at most n. */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
+                                     const uint8_t **mask)
+{
+    const size_t size = (n + 7) / 8;
+    unsigned mode = 0;
+    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+    }
+    if (mode == 0) {
+        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+        *mask = d->in;
+        d->in += size;
+    } else {
+        lmc__tree *tree = &d->scratch->trees[nesting + 1];
+        uint8_t *list, *spare;
+        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        spare = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
+        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
+        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        *mask = list;
+    }
+    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and
+ * spare: lists of n; the sides and, if it was nested, the mask are in spare and on the stack, list
+ * is free again. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                      unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                      size_t n, lmc__merged *sides)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    size_t n_right;
+    lmc__split split;
+    lmc__set_split(tree, depth, x, a, b, &split);
+    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(
+            lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
+    }
+    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b,
+                               spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
+/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
+ * Safety: every read of input is preceded by one comparison with what is left of it; nothing read
+ * from the input is used as an address or a length, but the number of ones of a mask of n bits,
+ * which is at most n. Recursion: at most 15 deep. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
+                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+                                     size_t n)
+{
+    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = d->stack.top;
+    lmc__merged sides;
+    unsigned flat;
+
+    if (n == 0) return LMC_OK;
+    if (b - a == 1) {
+        if (a != tree->escape) {
+            memset(list, tree->symbol[a], n);
+            return LMC_OK;
+        }
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        memcpy(list, d->in, n);
+        d->in += n;
+        return LMC_OK;
+    }
+    flat = lmc__tree_flat_depth(tree, a, b, depth);
+    if (flat) {
+        unsigned i;
+        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat; i++)
+            LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
+        d->in += flat * row;
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a
+ * merge, to *root, whose sides stay in spare and on the stack. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
+                                     size_t n, lmc__merged *root)
+{
+    lmc__tree *tree = &d->scratch->trees[0];
+    uint8_t lengths[256];
+    unsigned first, count, n_fields, escape_length = 0, i;
+    size_t size;
+    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
+    first = d->in[0];
+    count = d->in[1] + 1u;
+    d->in += 2;
+    n_fields = count + (has_escape ? 1 : 0);
+    size = (n_fields + 1) / 2;
+    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
+    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
+    if (has_escape) {
+        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
+        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+    }
+    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length),
+               LMC_ERR_CORRUPT);
+    d->in += size;
+    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        root->mask = NULL;
+        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
+    }
+    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
+}
+
+/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack.
+ */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    unsigned mode;
+    uint8_t *list, *top;
+    lmc__merged root;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    side->list = NULL;
+    side->value = 0;
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        side->value = *d->in++;
+        return LMC_OK;
+    }
+    if (mode == LMC__PLANE_RAW &&
+        (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
+        side->list = d->in;
+        d->in += n;
+        return LMC_OK;
+    }
+    side->list = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_RAW) {
+        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
+        memcpy(list, d->in, n);
+        d->in += n;
+        return LMC_OK;
+    }
+    top = d->stack.top;
+    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* == codec/sample.h =============================================================================== */
+
+/* The element of n where the sample's run i starts: every fourth step, then the ones behind these,
+ * and so on; so every quarter is a sample of the whole block, too. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
-    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly (Knuth, vol. 3, 6.4) */
-    const uint64_t fraction = step * 2654435769u >> 16, free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
+    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly
+     * (Knuth, vol. 3, 6.4) */
+    const uint64_t fraction = step * 2654435769u >> 16,
+                   free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects them. */
+/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects
+ * them. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -5399,7 +6887,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src, unsigned width)
+LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
+                                unsigned width)
 {
     const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
     const size_t size = LMC__SAMPLE_RUN * width;
@@ -5408,8 +6897,8 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
 }
 
 /* Quarters [first, last) of the sample. Returns the number of elements. */
-static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first, unsigned last, const uint8_t *src, unsigned width,
-                               int rotate)
+static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
+                               unsigned last, const uint8_t *src, unsigned width, int rotate)
 {
     const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
     uint32_t i;
@@ -5423,13 +6912,16 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
         lmc__planes rows;
         if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width, rotate);
+        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
+                 rotate);
     }
     return (to - from) * LMC__SAMPLE_RUN;
 }
 
-/* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width 1 if in doubt. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width, int *rotate)
+/* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width
+ * 1 if in doubt. */
+static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
+                             int *rotate)
 {
     uint8_t *const top = e->stack.top;
     uint64_t best = UINT64_MAX;
@@ -5442,11 +6934,13 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             lmc__sample sample;
             if (!lmc__begin_sample(e, &sample, size / w, w)) break;
             total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
-            /* Samples of different size: compare bits per byte of input. A plane that is nearly incompressible counts as raw. */
+            /* Samples of different size: compare bits per byte of input. A plane that is nearly
+             * incompressible counts as raw. */
             for (p = 0; p < w; p++) {
                 memset(e->scratch->counts[0], 0, sizeof e->scratch->counts[0]);
                 lmc__count_bytes(e->scratch->counts[0], sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128, total * 8);
+                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128,
+                                   total * 8);
             }
             e->stack.top = top;
             bits = (bits << 10) / (total * w);
@@ -5459,11 +6953,17 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
     }
 }
 
-/* What a block is checked against. */
-typedef struct lmc__block_crcs { uint32_t content, base; } lmc__block_crcs;
+/* == codec/put_planes.h =========================================================================== */
 
-static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction, unsigned grouping, size_t n, size_t payload_size,
-                                  lmc__block_crcs crcs, const lmc__kernels *k, lmc_position position)
+/* What a block is checked against. */
+typedef struct lmc__block_crcs {
+    uint32_t content, base;
+} lmc__block_crcs;
+
+static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
+                                  unsigned grouping, size_t n, size_t payload_size,
+                                  lmc__block_crcs crcs, const lmc__kernels *k,
+                                  lmc_position position)
 {
     uint8_t place[8];
     dst[0] = LMC__BLOCK_SYNC;
@@ -5479,15 +6979,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
     lmc__store32(dst + 20, k->crc32c(k->crc32c(0, place, 8), dst, 20));
 }
 
-static unsigned lmc__log2_width(unsigned width) { return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3; }
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
 
-/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as for bytes. */
-static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width, int rotate)
+/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as
+ * for bytes. */
+static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
 {
     const unsigned shift = rotate ? 5 : 6;
     size_t i;
     memset(counts, 0, 4 * sizeof counts[0]);
-    src += width - 2; /* the two top bytes: the bit that a rotation brings to their lower end is not looked at */
+    src += width - 2; /* the two top bytes: the bit that a rotation brings to their lower end is not
+                         looked at */
     for (i = 0; i + 4 <= n; i += 4, src += 4 * width) {
         counts[0][lmc__load16(src) >> shift & 1023]++;
         counts[1][lmc__load16(src + width) >> shift & 1023]++;
@@ -5498,9 +7004,10 @@ static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t
     for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
 }
 
-/* Counts of the symbols with `extra` extra bits, less *offset, the lowest that occurs (0 if extra is 0), from those with two. Returns 0
- * if they are not within 256. */
-static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024], unsigned extra)
+/* Counts of the symbols with `extra` extra bits, less *offset, the lowest that occurs (0 if extra
+ * is 0), from those with two. Returns 0 if they are not within 256. */
+static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
+                              unsigned extra)
 {
     const unsigned shift = 2 - extra;
     unsigned v, first = 0;
@@ -5517,10 +7024,12 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
     return 1;
 }
 
-/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them say: then it changes those of the
- * top plane. It pays where the mantissa's top bits depend on the exponent: in the highest octaves of a bell curve, low values are more
- * frequent than high ones. scratch->wide: of lmc__count_wide. */
-static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch, size_t n, unsigned width)
+/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them
+ * say: then it changes those of the top plane. It pays where the mantissa's top bits depend on the
+ * exponent: in the highest octaves of a bell curve, low values are more frequent than high ones.
+ * scratch->wide: of lmc__count_wide. */
+static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
+                              size_t n, unsigned width)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
@@ -5529,12 +7038,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
         if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], extra)) return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE) continue;
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
+            continue;
         bits = plan->bits + (8 - extra) * (uint64_t)n;
         if (bits >= best) continue;
-        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last of its bits. Else blocks of some hundred
-         * elements could end up stored. */
-        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n) continue;
+        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last
+         * of its bits. Else blocks of some hundred elements could end up stored. */
+        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
+            continue;
         best = bits;
         lmc__set_joint(joint, extra, offset, n);
         scratch->plans[top] = *plan;
@@ -5546,13 +7057,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 /* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
 #define LMC__SAMPLE_HALF_BELOW 32u
 
-/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is counted exactly. Returns 0 if there is
- * no room for that, which cannot happen. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src, size_t n, unsigned width, int rotate,
-                              enum lmc_level level, lmc__joint *joint)
+/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is
+ * counted exactly. Returns 0 if there is no room for that, which cannot happen. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src,
+                              size_t n, unsigned width, int rotate, enum lmc_level level,
+                              lmc__joint *joint)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t (*const counts)[256] = e->scratch->counts;
+    uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
     size_t quarter, half, all;
     unsigned p, wants_all = 0;
@@ -5563,7 +7075,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
-        choice[p] = lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        choice[p] =
+            lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
@@ -5573,7 +7086,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
         if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
-        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], (uint32_t)(has_all ? all : half), n);
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
+                                      (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
     if (level == LMC_LEVEL_MAX) {
@@ -5584,16 +7098,18 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
             lmc__count_wide(e->scratch->wide, src, n, width, rotate);
             lmc__narrow_counts(counts[width - 1], &joint->offset, e->scratch->wide[0], 0);
         }
-        choice[width - 1] = lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
+        choice[width - 1] =
+            lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
         if (width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
     }
     return 1;
 }
 
-/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0. *crc, if that becomes known, and
- * *has_crc is set. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, size_t n, unsigned width, int rotate,
-                              enum lmc_level level, lmc__joint *joint, uint32_t *crc, int *has_crc)
+/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0.
+ * *crc, if that becomes known, and *has_crc is set. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src,
+                              size_t n, unsigned width, int rotate, enum lmc_level level,
+                              lmc__joint *joint, uint32_t *crc, int *has_crc)
 {
     const size_t size = n * width;
     enum lmc__choice choice[8];
@@ -5605,7 +7121,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     int has_root = 0;
 
     root.plane = width - 1;
-    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint))
+        return 0;
     for (p = 0; p < width; p++) {
         if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
         if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
@@ -5625,7 +7142,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     }
     if (choice[width - 1] == LMC__CHOOSE_TREE && !joint->extra && !plans[width - 1].is_one_symbol) {
         lmc__tree *tree = &e->scratch->root_tree;
-        if (lmc__tree_set_plan(tree, &plans[width - 1]) && !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
+        if (lmc__tree_set_plan(tree, &plans[width - 1]) &&
+            !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
             lmc__split split;
             lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
             root.table = tree->rank;
@@ -5654,7 +7172,9 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
             e->out += joint->packed_size;
             continue;
         }
-        if ((choice[p] == LMC__CHOOSE_CONSTANT || (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) && e->k->is_constant(planes.row[p], n)) {
+        if ((choice[p] == LMC__CHOOSE_CONSTANT ||
+             (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) &&
+            e->k->is_constant(planes.row[p], n)) {
             if (end - start < 2) return 0;
             start[0] = LMC__PLANE_CONSTANT;
             start[1] = planes.row[p][0];
@@ -5664,14 +7184,17 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
         if (choice[p] == LMC__CHOOSE_TREE) {
             int fits;
             if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-            fits = has_root && p == root.plane ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
-                                               : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
+            fits = has_root && p == root.plane
+                       ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
+                       : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
             e->end = end;
             if (fits) continue;
-            if (joint->extra && p == width - 1) return 0; /* see lmc__choose_joint: dst is too small */
+            if (joint->extra && p == width - 1)
+                return 0; /* see lmc__choose_joint: dst is too small */
             e->out = start;
             if (p == root.plane) has_root = 0;
-            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate); /* rare: the row was overwritten, make it again */
+            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width,
+                                   rotate); /* rare: the row was overwritten, make it again */
         }
         if ((size_t)(end - start) < n + 1) return 0;
         start[0] = LMC__PLANE_RAW;
@@ -5681,26 +7204,22 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
     return (size_t)(e->out - dst);
 }
 
-static int lmc__is_workspace(size_t ws_size, size_t n)
-{
-    size_t needed = lmc_workspace_size(n);
-    return needed != 0 && ws_size >= needed;
-}
-
-/* -- 8.6 encoding predicted blocks (spec 7.2, 7.3) -- */
+/* == codec/put_delta.h ============================================================================ */
 
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract, sparse;
     uint64_t bits; /* that it takes, about */
-    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be smaller */
+    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
+                      smaller */
 } lmc__delta;
 
 /* Classes: more of them make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
 #define LMC__DEFAULT_CLASSES 6u
 
-/* Of each of the sample's runs, so many elements by default: classes by 2048 elements cost deltas 0.2 to 0.5 % more than by all. */
+/* Of each of the sample's runs, so many elements by default: classes by 2048 elements cost deltas
+ * 0.2 to 0.5 % more than by all. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
 LMC__INLINE unsigned lmc__magnitude(uint64_t r)
@@ -5721,9 +7240,11 @@ LMC__INLINE uint64_t lmc__count_log(const uint32_t logs[256], uint32_t count)
     return count < 256 ? logs[count] : (uint64_t)count * lmc__log2(count);
 }
 
-/* Bits that n elements of a class take, of which the sample's total had those counted: their information without what lies within an octave,
- * and a class's headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
-static uint64_t lmc__class_bits(const lmc__key_counts *counts, const uint32_t logs[256], unsigned last, size_t n, size_t total)
+/* Bits that n elements of a class take, of which the sample's total had those counted: their
+ * information without what lies within an octave, and a class's headers: two dozen bytes, and 6
+ * bits for each of the 40 symbols or more that trees have. */
+static uint64_t lmc__class_bits(const lmc__key_counts *counts, const uint32_t logs[256],
+                                unsigned last, size_t n, size_t total)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
     unsigned i, n_used = 0;
@@ -5739,23 +7260,28 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
 {
     unsigned i;
     sum->n += counts->n;
-    for (i = 0; i <= last; i++) sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
+    for (i = 0; i <= last; i++)
+        sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* The classes for a sample of `total` elements of n: one for each key first, then neighbours are merged that lose least by it, as long as that
- * saves anything or there are too many classes. Sets delta->grouping and delta->bits. */
-static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const uint8_t *src, const uint8_t *base, size_t total, size_t n,
-                                unsigned width, int subtract, unsigned max_classes)
+/* The classes for a sample of `total` elements of n: one for each key first, then neighbours are
+ * merged that lose least by it, as long as that saves anything or there are too many classes. Sets
+ * delta->grouping and delta->bits. */
+static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const uint8_t *src,
+                                const uint8_t *base, size_t total, size_t n, unsigned width,
+                                int subtract, unsigned max_classes)
 {
     lmc__key_counts *const keys = scratch->keys;
-    uint64_t bits[256], saved[256], within = 0; /* of each class; by its merging with the next one (signed); within octaves */
-    uint8_t first[256];                         /* key of each class */
+    uint64_t bits[256], saved[256],
+        within = 0; /* of each class; by its merging with the next one (signed); within octaves */
+    uint8_t first[256]; /* key of each class */
     uint32_t logs[256];
     unsigned n_classes = 0, last = 0, k, i;
     size_t at;
     for (k = 0; k < 256; k++) keys[k].n = 0;
     for (at = 0; at < total; at++) {
-        const uint64_t b = lmc__load_element(base, at, width), r = lmc__residual(lmc__load_element(src, at, width), b, width, subtract);
+        const uint64_t b = lmc__load_element(base, at, width),
+                       r = lmc__residual(lmc__load_element(src, at, width), b, width, subtract);
         const unsigned m = lmc__magnitude(r);
         lmc__key_counts *const counts = &keys[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
@@ -5772,8 +7298,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         bits[n_classes] = lmc__class_bits(&keys[n_classes], logs, last, n, total);
         n_classes++;
     }
-#define LMC__SAVING(c) \
-    (scratch->merged = keys[c], lmc__add_counts(&scratch->merged, &keys[(c) + 1], last), \
+#define LMC__SAVING(c)                                                                             \
+    (scratch->merged = keys[c], lmc__add_counts(&scratch->merged, &keys[(c) + 1], last),           \
      bits[c] + bits[(c) + 1] - lmc__class_bits(&scratch->merged, logs, last, n, total))
     for (i = 0; i + 1 < n_classes; i++) saved[i] = LMC__SAVING(i);
     while (n_classes > 1) {
@@ -5802,8 +7328,10 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     for (i = 0; i < n_classes; i++) delta->bits += bits[i];
 }
 
-/* Bits that n elements take without a prediction, by a sample of `total` of them: those of their planes. */
-static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, const uint8_t *src, size_t total, size_t n, unsigned width, int rotate)
+/* Bits that n elements take without a prediction, by a sample of `total` of them: those of their
+ * planes. */
+static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, const uint8_t *src,
+                                     size_t total, size_t n, unsigned width, int rotate)
 {
     uint64_t bits = 0;
     unsigned p;
@@ -5812,7 +7340,8 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, c
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
         lmc__count_bytes(counts, rows->row[p], total);
-        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) + (lmc__count_symbols(counts) - 1) * 6 / 8);
+        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
+                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
     return bits * n / total;
 }
@@ -5820,12 +7349,16 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, c
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code n elements against their prediction, and whether. */
-static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                                         int rotate, enum lmc_level level)
+static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, const uint8_t *src,
+                                         const uint8_t *base, size_t n, unsigned width, int rotate,
+                                         enum lmc_level level)
 {
     uint8_t *const top = e->stack.top;
-    /* two samples and their planes take three lists of width * total, and the workspace has ten of n */
-    const size_t run = level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE ? LMC__SAMPLE_RUN : LMC__DELTA_SAMPLE_RUN, size = run * width;
+    /* two samples and their planes take three lists of width * total, and the workspace has ten of
+     * n */
+    const size_t run = level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE ? LMC__SAMPLE_RUN
+                                                                           : LMC__DELTA_SAMPLE_RUN,
+                 size = run * width;
     const int is_sampled = n > LMC__SAMPLE_SIZE;
     const size_t total = is_sampled ? run * LMC__SAMPLE_RUNS : n;
     const unsigned max_classes = level == LMC_LEVEL_MAX ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
@@ -5861,7 +7394,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
     }
     /* planes of residuals that are hopeless, and how many are zero */
     for (i = 0; i < total; i++) {
-        const uint64_t r = lmc__residual(lmc__load_element(s, i, width), lmc__load_element(b, i, width), width, delta->subtract);
+        const uint64_t r = lmc__residual(lmc__load_element(s, i, width),
+                                         lmc__load_element(b, i, width), width, delta->subtract);
         n_zero += r == 0;
         for (p = 0; p < width; p++) rows.row[p][i] = (uint8_t)(r >> 8 * p);
     }
@@ -5872,22 +7406,28 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, con
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    /* Else every plane says again which elements are zero; of two bytes, only few have a second one. */
+    /* Else every plane says again which elements are zero; of two bytes, only few have a second
+     * one. */
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
     e->stack.top = top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
-    if (level == LMC_LEVEL_MAX) return LMC__EITHER; /* whatever the sample says: never larger than without the prediction */
+    if (level == LMC_LEVEL_MAX)
+        return LMC__EITHER; /* whatever the sample says: never larger than without the prediction */
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
 
-/* The residuals' lists; *counts: elements of each. If sparse, only those that are not zero, and masks say which (to masks[c], lists). Returns
- * the CRC of src. */
-static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta, const lmc__classes *classes, uint8_t *const masks[LMC__MAX_CLASSES],
-                                  size_t counts[LMC__MAX_CLASSES], const size_t n_of[LMC__MAX_CLASSES], const uint8_t *src, const uint8_t *base,
-                                  size_t n, unsigned width)
+/* The residuals' lists; *counts: elements of each. If sparse, only those that are not zero, and
+ * masks say which (to masks[c], lists). Returns the CRC of src. */
+static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta,
+                                  const lmc__classes *classes,
+                                  uint8_t *const masks[LMC__MAX_CLASSES],
+                                  size_t counts[LMC__MAX_CLASSES],
+                                  const size_t n_of[LMC__MAX_CLASSES], const uint8_t *src,
+                                  const uint8_t *base, size_t n, unsigned width)
 {
-    const uint32_t crc = e->k->group(classes, src, base, n, width, delta->subtract, &delta->grouping);
+    const uint32_t crc =
+        e->k->group(classes, src, base, n, width, delta->subtract, &delta->grouping);
     unsigned c, p;
     for (c = 0; c < delta->grouping.n_classes; c++) {
         uint8_t *const mask = masks[c], *const *const row = classes->row[c];
@@ -5914,29 +7454,35 @@ static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta, cons
 }
 
 /* How to code a list of n bytes: by a sample of it, or at level max by all of it. */
-static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list, size_t n, enum lmc_level level)
+static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
+                                         size_t n, enum lmc_level level)
 {
     uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
     enum lmc__choice choice;
     size_t total = n;
-    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
+        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) { /* gathered, for counting begins and ends with eight tables */
         uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++) memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
         total = LMC__SAMPLE_SIZE;
     }
     memset(counts, 0, sizeof e->scratch->counts[0]);
     lmc__count_bytes(counts, sample ? sample : list, total);
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
-    if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n) choice = LMC__CHOOSE_RAW; /* short lists: by its header */
+    if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
+        choice = LMC__CHOOSE_RAW; /* short lists: by its header */
     return choice;
 }
 
-/* The payload of a block against its prediction, if it is smaller than size bytes and than cap; else 0. */
-static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                             const lmc__delta *delta, enum lmc_level level, lmc__block_crcs *crcs)
+/* The payload of a block against its prediction, if it is smaller than size bytes and than cap;
+ * else 0. */
+static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src,
+                             const uint8_t *base, size_t n, unsigned width, const lmc__delta *delta,
+                             enum lmc_level level, lmc__block_crcs *crcs)
 {
     const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
     uint8_t *const spare = lmc__push_list(&e->stack, n), *masks[LMC__MAX_CLASSES] = {NULL};
@@ -5954,9 +7500,11 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
     for (c = 0; c < n_classes; c++) {
         for (p = n_natural; p < width; p++)
             if ((classes.row[c][p] = lmc__push_list(&e->stack, n_of[c])) == NULL) return 0;
-        if (delta->sparse && (masks[c] = lmc__push_list(&e->stack, (n_of[c] + 7) / 8)) == NULL) return 0;
+        if (delta->sparse && (masks[c] = lmc__push_list(&e->stack, (n_of[c] + 7) / 8)) == NULL)
+            return 0;
     }
-    for (p = 0; p < n_natural; p++, e->out += n) classes.row[0][p] = e->out; /* natural planes are made in their place */
+    for (p = 0; p < n_natural; p++, e->out += n)
+        classes.row[0][p] = e->out; /* natural planes are made in their place */
     crcs->content = lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n, width);
     for (c = 0; c < n_classes && delta->sparse; c++)
         if (n_of[c] != 0 && !lmc__put_list_mask(e, 0, masks[c], n_of[c], counts[c])) return 0;
@@ -5966,7 +7514,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
         for (p = n_natural; p < width; p++) {
             uint8_t *const start = e->out, *const end = e->end, *const row = classes.row[c][p];
             const enum lmc__choice choice = lmc__choose_list(e, plan, row, m, level);
-            if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) && e->k->is_constant(row, m)) {
+            if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) &&
+                e->k->is_constant(row, m)) {
                 if (end - start < 2) return 0;
                 start[0] = LMC__PLANE_CONSTANT;
                 start[1] = row[0];
@@ -5980,7 +7529,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
                 e->end = end;
                 if (fits) continue;
                 e->out = start;
-                (void)lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n, width); /* rare: the row was overwritten */
+                (void)lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n,
+                                        width); /* rare: the row was overwritten */
             }
             if ((size_t)(end - start) < m + 1) return 0;
             start[0] = LMC__PLANE_RAW;
@@ -5991,144 +7541,34 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
     return (size_t)(e->out - dst);
 }
 
-/* -- 8.7 encoding blocks: the smaller of both ways -- */
-
-typedef struct lmc__block_coding {
-    unsigned width, prediction, grouping;
-    int rotate;
-    lmc__joint joint;
-    lmc__block_crcs crcs;
-    size_t payload_size; /* 0: stored */
-} lmc__block_coding;
-
-static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap, const uint8_t *src, size_t n,
-                               enum lmc_level level)
-{
-    uint8_t *const top = e->stack.top;
-    int has_crc = 0;
-    coding->prediction = coding->grouping = 0;
-    coding->crcs.base = 0;
-    coding->joint.extra = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate, level, &coding->joint, &coding->crcs.content, &has_crc);
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
-    e->stack.top = top;
-}
-
-/* Leaves coding as it is if that is not smaller than cap and than the elements. */
-static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta, uint8_t *dst, size_t cap, const uint8_t *src,
-                              const uint8_t *base, size_t n, enum lmc_level level)
-{
-    uint8_t *const top = e->stack.top;
-    lmc__block_crcs crcs;
-    const size_t payload_size = lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
-    e->stack.top = top;
-    if (payload_size == 0) return;
-    coding->prediction = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) | delta->grouping.n_natural << 4;
-    coding->rotate = delta->subtract;
-    coding->joint.extra = 0;
-    coding->crcs = crcs;
-    coding->payload_size = payload_size;
-}
-
-static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    enum lmc__verdict verdict = LMC__DIRECT;
-    lmc__block_coding coding;
-    lmc__delta delta;
-    lmc__encoder e;
-    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
-
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    memset(&coding, 0, sizeof coding);
-    coding.width = lmc_dtype_width(dtype);
-    coding.rotate = lmc__dtypes[dtype].is_float;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
-    n = size / coding.width;
-    if (base) verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict == LMC__DELTA) {
-        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n, level);
-        if (coding.prediction == 0) { /* the sample has promised too much */
-            verdict = LMC__EITHER;
-            tried = delta.worth;
-        }
-    }
-    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
-        const size_t direct_size = coding.payload_size;
-        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src, base, n, level);
-        if (coding.prediction == 0 && direct_size) lmc__encode_direct(&e, &coding, payload, cap, src, n, level); /* again what was overwritten */
-    }
-    if (coding.payload_size) {
-        const unsigned residual = coding.rotate ? 4u : 0u;
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 | LMC__LAYOUT_PLANES << 5, coding.prediction,
-                              coding.grouping, n, coding.payload_size, coding.crcs, k, position);
-    } else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.payload_size = size;
-        memcpy(payload, src, size);
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n, size, coding.crcs, k, position);
-    }
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
-    return LMC_OK;
-}
-
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit and the workspace. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level, lmc_position position, void *ws, size_t ws_size)
-{
-    const unsigned width = lmc_dtype_width(dtype);
-    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT || (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS)
-        return LMC_ERR_ARGUMENT;
-    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size, (const uint8_t *)prediction, dtype, level, position,
-                             ws, ws_size);
-}
-
-/* -- 8.8 quantised blocks (spec 7.6) -- */
+/* == codec/put_quantised.h ======================================================================== */
 
 #define LMC__QUANTISED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
-/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the first cache. */
+/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
 #define LMC__QUANTISED_STRIP 1024u
 
 struct lmc_quantizer {
     lmc_quantizer_info info;
     void *alloc_user;
-    unsigned width;         /* of an element: 2 or 4 */
-    int is_recovered;       /* of elements that are quantised already: what it does not give back exactly is coded without it */
-    uint64_t n;             /* elements of the tensor */
-    int is_predicted;       /* scales by the second moment; else those of groups */
+    unsigned width;   /* of an element: 2 or 4 */
+    int is_recovered; /* of elements that are quantised already: what it does not give back exactly
+                         is coded without it */
+    uint64_t n;       /* elements of the tensor */
+    int is_predicted; /* scales by the second moment; else those of groups */
     lmc__grid grid;
     unsigned low_bits;
-    unsigned table_size;    /* 0: no table */
-    uint16_t table[256];    /* symbol of each code; behind table_size: 0 */
-    uint8_t *codes;         /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; behind table_size: 0 */
+    uint8_t
+        *codes; /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
     size_t n_codes;
     uint64_t group_size;
-    uint16_t *scales;       /* of the groups: the upper halves of F32 */
+    uint16_t *scales; /* of the groups: the upper halves of F32 */
     size_t n_groups;
 };
-
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
-LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
-{
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
-    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
 
 /* n elements as F32; the result may be src. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
@@ -6147,24 +7587,32 @@ LMC__INLINE size_t lmc__get_group(const lmc_quantizer *q, uint64_t first, size_t
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are restored to, high and low their codes, or those of zero
- * for exceptions, which stay as they are. src (and second) are elements as they come; dst may be one of them. low may be NULL where there are no low
- * bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high, uint8_t *low, uint16_t *symbols, uint8_t *dst,
-                                  const uint8_t *src, const uint8_t *second, uint64_t first, size_t n)
+/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are
+ * restored to, high and low their codes, or those of zero for exceptions, which stay as they are.
+ * src (and second) are elements as they come; dst may be one of them. low may be NULL where there
+ * are no low bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high,
+                                  uint8_t *low, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
+                                  const uint8_t *second, uint64_t first, size_t n)
 {
     uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP];
     uint16_t kept[LMC__QUANTISED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s = q->is_predicted ? lmc__widen(wide_second, second, n, q->width) : NULL;
+    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s =
+                                                                     q->is_predicted
+                                                                         ? lmc__widen(wide_second,
+                                                                                      second, n,
+                                                                                      q->width)
+                                                                         : NULL;
     uint16_t *valid = symbols;
     size_t exceptions = 0, i, part;
     uint8_t *restored = dst;
     uint32_t scale;
     if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
-    else for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-    }
+    else
+        for (i = 0; i < n; i += part) {
+            part = lmc__get_group(q, first + i, n - i, &scale);
+            exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
+        }
     if (exceptions) {
         valid = kept;
         for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
@@ -6179,21 +7627,26 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q,
     if (q->width == 2) restored = q->is_predicted ? wide_second : wide;
     if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;
     if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
-    else for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
-    }
+    else
+        for (i = 0; i < n; i += part) {
+            part = lmc__get_group(q, first + i, n - i, &scale);
+            k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
+        }
     for (i = 0; i < n && exceptions; i++)
         if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, wide + 4 * i, 4);
-    if (q->width == 2) for (i = 0; i < n; i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
-        const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-    }
+    if (q->width == 2)
+        for (i = 0; i < n;
+             i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
+            const uint32_t v = lmc__load32(restored + 4 * i);
+            lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+        }
     return exceptions;
 }
 
-/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there is no room. */
-static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare, size_t n, enum lmc_level level)
+/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there
+ * is no room. */
+static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
+                         size_t n, enum lmc_level level)
 {
     lmc__plan *const plan = &e->scratch->plans[0];
     uint8_t *const start = e->out, *const end = e->end;
@@ -6221,16 +7674,20 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     return 1;
 }
 
-/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes, becomes what they are restored to.
- * Returns 0 if it is not smaller than that, or than cap. */
-static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap, uint8_t *content, const uint8_t *src,
-                                 const uint8_t *second, uint64_t first, size_t n, enum lmc_level level, lmc__block_crcs *crcs)
+/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
+ * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
+static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
+                                 uint8_t *content, const uint8_t *src, const uint8_t *second,
+                                 uint64_t first, size_t n, enum lmc_level level,
+                                 lmc__block_crcs *crcs)
 {
     const unsigned width = q->width;
-    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n), *const work = lmc__push_list(&e->stack, n);
+    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
+                   *const work = lmc__push_list(&e->stack, n);
     uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
     uint8_t *positions, *values;
-    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0, table_bytes = 2 * (size_t)q->table_size;
+    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0,
+                       table_bytes = 2 * (size_t)q->table_size;
     uint16_t symbols[LMC__QUANTISED_STRIP];
     int fits = 1;
     if (!high || !spare || !work || (!low && q->low_bits)) return 0;
@@ -6246,7 +7703,8 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     for (i = 0; i < n; i += part) {
         size_t exceptions;
         part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols, content + i * width, src + i * width,
+        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols,
+                                         content + i * width, src + i * width,
                                          second ? second + i * width : NULL, first + i, part);
         crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
         for (j = 0; j < part && exceptions; j++) {
@@ -6259,13 +7717,16 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     }
     if (!fits) return 0;
     memset(dst, 0, LMC__QUANTISED_HEADER);
-    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) | (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) | (q->table_size ? LMC__METHOD_TABLE : 0));
+    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
+                       (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
+                       (q->table_size ? LMC__METHOD_TABLE : 0));
     dst[1] = (uint8_t)q->low_bits;
     lmc__store16(dst + 2, (uint16_t)q->table_size);
     lmc__store32(dst + 4, (uint32_t)q->grid.min);
     lmc__store32(dst + 8, q->grid.step);
     lmc__store32(dst + 28, (uint32_t)n_exceptions);
-    for (i = 0; i < q->table_size; i++) lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
+    for (i = 0; i < q->table_size; i++)
+        lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
     memmove(positions + 4 * n_exceptions, values, width * n_exceptions);
     e->out = positions + (4 + width) * n_exceptions;
     if (q->is_predicted) {
@@ -6290,10 +7751,138 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     return (size_t)(e->out - dst);
 }
 
+/* == codec/put_block.h ============================================================================ */
+
+typedef struct lmc__block_coding {
+    unsigned width, prediction, grouping;
+    int rotate;
+    lmc__joint joint;
+    lmc__block_crcs crcs;
+    size_t payload_size; /* 0: stored */
+} lmc__block_coding;
+
+static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
+                               const uint8_t *src, size_t n, enum lmc_level level)
+{
+    uint8_t *const top = e->stack.top;
+    int has_crc = 0;
+    coding->prediction = coding->grouping = 0;
+    coding->crcs.base = 0;
+    coding->joint.extra = 0;
+    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate,
+                                           level, &coding->joint, &coding->crcs.content, &has_crc);
+    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
+    e->stack.top = top;
+}
+
+/* Leaves coding as it is if that is not smaller than cap and than the elements. */
+static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta,
+                              uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base,
+                              size_t n, enum lmc_level level)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block_crcs crcs;
+    const size_t payload_size =
+        lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
+    e->stack.top = top;
+    if (payload_size == 0) return;
+    coding->prediction = 1;
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
+                       delta->grouping.n_natural << 4;
+    coding->rotate = delta->subtract;
+    coding->joint.extra = 0;
+    coding->crcs = crcs;
+    coding->payload_size = payload_size;
+}
+
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                         size_t *dst_size, const uint8_t *src, size_t size,
+                                         const uint8_t *base, enum lmc_dtype dtype,
+                                         enum lmc_level level, lmc_position position, void *ws,
+                                         size_t ws_size)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    enum lmc__verdict verdict = LMC__DIRECT;
+    lmc__block_coding coding;
+    lmc__delta delta;
+    lmc__encoder e;
+    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
+
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    memset(&coding, 0, sizeof coding);
+    coding.width = lmc_dtype_width(dtype);
+    coding.rotate = lmc__dtypes[dtype].is_float;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
+    n = size / coding.width;
+    if (base)
+        verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
+    if (verdict == LMC__DELTA) {
+        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n,
+                          level);
+        if (coding.prediction == 0) { /* the sample has promised too much */
+            verdict = LMC__EITHER;
+            tried = delta.worth;
+        }
+    }
+    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
+    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
+        const size_t direct_size = coding.payload_size;
+        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src,
+                          base, n, level);
+        if (coding.prediction == 0 && direct_size)
+            lmc__encode_direct(&e, &coding, payload, cap, src, n,
+                               level); /* again what was overwritten */
+    }
+    if (coding.payload_size) {
+        const unsigned residual = coding.rotate ? 4u : 0u;
+        lmc__put_block_header(out,
+                              lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 |
+                                  LMC__LAYOUT_PLANES << 5,
+                              coding.prediction, coding.grouping, n, coding.payload_size,
+                              coding.crcs, k, position);
+    } else {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        coding.payload_size = size;
+        memcpy(payload, src, size);
+        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
+                              size, coding.crcs, k, position);
+    }
+    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    return LMC_OK;
+}
+
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
+ * and the workspace. */
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t size, const void *prediction,
+                                         enum lmc_dtype dtype, enum lmc_level level,
+                                         lmc_position position, void *ws, size_t ws_size)
+{
+    const unsigned width = lmc_dtype_width(dtype);
+    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
+        (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        return LMC_ERR_ARGUMENT;
+    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
+                             (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
+}
+
 /* The same with its header; or its restored elements stored. *content: these, in the workspace. */
-static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap, size_t *dst_size, const uint8_t *src, size_t size,
-                                             const uint8_t *second, const lmc_quantizer *q, uint64_t first, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size, const uint8_t **content)
+static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const uint8_t *src, size_t size,
+                                             const uint8_t *second, const lmc_quantizer *q,
+                                             uint64_t first, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     const size_t n = size / q->width;
@@ -6307,172 +7896,213 @@ static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, s
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size = lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
+    payload_size =
+        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL, q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
     if (payload_size)
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5, q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
+                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
     else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
         payload_size = size;
         memcpy(payload, restored, size);
         crcs.base = 0;
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n, size, crcs, k, position);
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
+                              size, crcs, k, position);
     }
     *content = restored;
     *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
     return LMC_OK;
 }
 
-/* -- 8.9 decoding lists -- */
+/* == codec/get_quantised.h ======================================================================== */
 
-typedef struct lmc__decoder {
-    const lmc__kernels *k;
-    lmc__scratch *scratch;
-    lmc__stack stack;
-    const uint8_t *in, *end;
-    lmc__ahead ahead;
-} lmc__decoder;
+/* What the head of a quantised block's payload says. */
+typedef struct lmc__quantised {
+    lmc__grid grid;
+    unsigned low_bits, table_size;
+    uint32_t group_size, first_group, n_exceptions;
+    size_t n_groups;
+    uint16_t table[256];               /* of codes */
+    const uint8_t *positions, *values; /* of exceptions */
+    lmc__side scales[2];               /* their low bytes, their high ones */
+} lmc__quantised;
 
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n);
-
-/* The unused bits of the last of size bytes that hold n bits are zero. */
-LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
 {
-    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value,
+                   high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
+    return low << 16 | high << 24;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input says, mask has n bits and
- * no others, so its number of ones is at most n. */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n, const uint8_t **mask)
+/* The payload up to Low; spare: a list of info->n. */
+static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q,
+                                               const lmc_block_info *info, uint8_t *spare)
 {
-    const size_t size = (n + 7) / 8;
-    unsigned mode = 0;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        mode = *d->in++;
-    }
-    if (mode == 0) {
-        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-        *mask = d->in;
-        d->in += size;
+    const uint8_t *const p = d->in;
+    const size_t n = info->n;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
+    memset(q, 0, sizeof *q);
+    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
+    q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
+    q->low_bits = p[1];
+    q->table_size = lmc__load16(p + 2);
+    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
+    q->grid.step = lmc__load32(p + 8);
+    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12)
+                                                   : -(int32_t)(0u - lmc__load32(p + 12));
+    q->grid.floor = lmc__load32(p + 16);
+    q->group_size = lmc__load32(p + 20);
+    q->first_group = lmc__load32(p + 24);
+    q->n_exceptions = lmc__load32(p + 28);
+    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
+    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+                   ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
+               LMC_ERR_CORRUPT);
+    if (info->has_prediction) {
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 &&
+                       q->first_group == 0,
+                   LMC_ERR_CORRUPT);
     } else {
-        lmc__tree *tree = &d->scratch->trees[nesting + 1];
-        uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
-        list = lmc__push_list(&d->stack, size);
-        spare = lmc__push_list(&d->stack, size);
-        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
-        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
-        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
-        *mask = list;
+        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 &&
+                       q->first_group <= q->group_size,
+                   LMC_ERR_CORRUPT);
+        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
+    d->in += LMC__QUANTISED_HEADER;
+    LMC__CHECK((size_t)(d->end - d->in) >=
+                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions,
+               LMC_ERR_CORRUPT);
+    for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
+        q->table[i] = lmc__load16(d->in);
+        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        previous = q->table[i];
+    }
+    q->positions = d->in;
+    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
+        const uint32_t position = lmc__load32(d->in);
+        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        previous = position;
+    }
+    q->values = d->in;
+    d->in += info->width * (size_t)q->n_exceptions;
+    if (info->has_prediction) return LMC_OK;
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
+    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
+    for (i = 0; i < q->n_groups; i++)
+        LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest,
+                   LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and spare: lists of n; the sides
- * and, if it was nested, the mask are in spare and on the stack, list is free again. */
-static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                      uint8_t *list, uint8_t *spare, size_t n, lmc__merged *sides)
+/* 1 if one of n bytes is more than most. */
+static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    size_t n_right;
-    lmc__split split;
-    lmc__set_split(tree, depth, x, a, b, &split);
-    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
-    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
-    sides->left.list = sides->right.list = NULL;
-    sides->left.value = sides->right.value = 0;
-    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
-    else {
-        sides->left.list = spare;
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones,
+                   add = (127 - (most & 0x7F)) *
+                         ones; /* to 7 bits: a carry into the eighth if they are more */
+    uint64_t more = 0;
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
+        more |= most < 128 ? carry | v : carry & v;
     }
-    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
-    else {
-        sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b, spare + (n - n_right), list, n_right));
+    more &= 0x80 * ones;
+    for (; i < n; i++) more |= p[i] > most;
+    return more != 0;
+}
+
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
+{
+    if (side->list) return side->list + at;
+    memset(room, side->value, n);
+    return room;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    const unsigned width = info->width;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP],
+        low_room[LMC__QUANTISED_STRIP];
+    uint16_t symbols[LMC__QUANTISED_STRIP];
+    lmc__quantised q;
+    lmc__side high, low;
+    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
+    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (q.table_size)
+        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size)
+                             : high.value <= q.table_size,
+                   LMC_ERR_CORRUPT);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
+    *crc = 0;
+    group_end = q.first_group;
+    for (i = 0; i < n; i += part) {
+        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
+         * from there */
+        uint8_t *const out = dst + i * width, *const restored =
+                                                  width == 4 && !d->ahead.data ? out : wide;
+        const uint8_t *const codes =
+            lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
+        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
+        else
+            d->k->join_symbols(symbols, codes,
+                               q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part,
+                               q.low_bits);
+        if (base)
+            d->k->restore_updates(restored, symbols,
+                                  lmc__widen(wide, base + i * width, part, width), part, &q.grid);
+        else
+            for (j = 0; j < part; j += step) {
+                if (i + j == group_end) {
+                    group++;
+                    group_end += q.group_size;
+                }
+                step = lmc__min(part - j, group_end - i - j);
+                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group),
+                                   &q.grid);
+            }
+        LMC__PREFETCH(
+            (const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
+        if (width == 2)
+            for (j = 0; j < part; j++)
+                lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        for (; exception < q.n_exceptions &&
+               (place = lmc__load32(q.positions + 4 * exception)) < i + part;
+             exception++)
+            memcpy(restored + width * (place - i), q.values + width * exception, width);
+        *crc = d->k->crc32c(*crc, restored, part * width);
+        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        else if (restored != out) memcpy(out, restored, part * width);
     }
+    if (d->ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
-/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
- * Safety: every read of input is preceded by one comparison with what is left of it; nothing read from the input is used as
- * an address or a length, but the number of ones of a mask of n bits, which is at most n. Recursion: at most 15 deep. */
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x, unsigned a, unsigned b,
-                                     uint8_t *list, uint8_t *spare, size_t n)
-{
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    const size_t row = (n + 7) / 8;
-    uint8_t *const top = d->stack.top;
-    lmc__merged sides;
-    unsigned flat;
-
-    if (n == 0) return LMC_OK;
-    if (b - a == 1) {
-        if (a != tree->escape) {
-            memset(list, tree->symbol[a], n);
-            return LMC_OK;
-        }
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
-        unsigned i;
-        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat; i++) LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
-        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
-        d->in += flat * row;
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
-    d->k->merge(list, sides.mask, n, sides.left, sides.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a merge, to *root, whose sides stay
- * in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare, size_t n, lmc__merged *root)
-{
-    lmc__tree *tree = &d->scratch->trees[0];
-    uint8_t lengths[256];
-    unsigned first, count, n_fields, escape_length = 0, i;
-    size_t size;
-    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-    first = d->in[0];
-    count = d->in[1] + 1u;
-    d->in += 2;
-    n_fields = count + (has_escape ? 1 : 0);
-    size = (n_fields + 1) / 2;
-    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
-    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
-    if (has_escape) {
-        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
-    }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length), LMC_ERR_CORRUPT);
-    d->in += size;
-    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
-        root->mask = NULL;
-        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
-    }
-    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
-}
-
-/* -- 8.10 decoding blocks -- */
+/* == codec/get_block.h ============================================================================ */
 
 /* The payload of a block in layout planes. The last tree's root is merged with the join. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width, int rotate, unsigned extra,
-                                       uint32_t *crc)
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                       int rotate, unsigned extra, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
@@ -6496,7 +8126,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
             LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);
             joint.packed = d->in;
             d->in += joint.packed_size;
-            for (i = n; i < joint.packed_size + joint.row; i++) LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
+            for (i = n; i < joint.packed_size + joint.row; i++)
+                LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
             continue;
         }
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
@@ -6508,7 +8139,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
             continue;
         }
         LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        if (mode != LMC__PLANE_CONSTANT && root.mask) { /* the spare is needed again; the mask may be above the row */
+        if (mode != LMC__PLANE_CONSTANT &&
+            root.mask) { /* the spare is needed again; the mask may be above the row */
             d->k->merge(root.row, root.mask, n, root.left, root.right);
             root.mask = NULL;
         }
@@ -6530,50 +8162,17 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width, rotate, d->ahead);
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width,
+                           rotate, d->ahead);
     if (d->ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
-/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
-{
-    unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    side->list = NULL;
-    side->value = 0;
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        side->value = *d->in++;
-        return LMC_OK;
-    }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
-        side->list = d->in;
-        d->in += n;
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_RAW) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* The payload of a block with a prediction or with classes (spec 7.3). base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uint8_t *base, const lmc_block_info *info, int subtract,
-                                        unsigned coding, uint32_t *crc)
+/* The payload of a block with a prediction or with classes (spec 7.3). base: as many bytes as dst,
+ * which may be the same; or NULL. */
+static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                        const lmc_block_info *info, int subtract, unsigned coding,
+                                        uint32_t *crc)
 {
     const unsigned width = info->width;
     const int sparse = coding >> 3 & 1;
@@ -6594,7 +8193,9 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
     }
     n_of[0] = n;
     if (base) {
-        const uint32_t base_crc = grouping.n_classes == 1 ? d->k->crc32c(0, base, info->size) : d->k->count_classes(n_of, base, n, width, &grouping);
+        const uint32_t base_crc = grouping.n_classes == 1
+                                      ? d->k->crc32c(0, base, info->size)
+                                      : d->k->count_classes(n_of, base, n, width, &grouping);
         LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     }
     for (c = 0; c < grouping.n_classes && sparse; c++)
@@ -6605,7 +8206,8 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
         d->in += n;
     }
     for (c = 0; c < grouping.n_classes; c++) {
-        const size_t m = sparse && n_of[c] ? d->k->count_ones(masks[c], (n_of[c] + 7) / 8) : n_of[c];
+        const size_t m =
+            sparse && n_of[c] ? d->k->count_ones(masks[c], (n_of[c] + 7) / 8) : n_of[c];
         for (p = grouping.n_natural; p < width; p++) {
             lmc__side *const side = &sides.side[c][p];
             side->list = NULL;
@@ -6646,155 +8248,14 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
-/* What the head of a quantised block's payload says. */
-typedef struct lmc__quantised {
-    lmc__grid grid;
-    unsigned low_bits, table_size;
-    uint32_t group_size, first_group, n_exceptions;
-    size_t n_groups;
-    uint16_t table[256];                /* of codes */
-    const uint8_t *positions, *values;  /* of exceptions */
-    lmc__side scales[2];                /* their low bytes, their high ones */
-} lmc__quantised;
-
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
-{
-    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value, high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
-    return low << 16 | high << 24;
-}
-
-/* The payload up to Low; spare: a list of info->n. */
-static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q, const lmc_block_info *info, uint8_t *spare)
-{
-    const uint8_t *const p = d->in;
-    const size_t n = info->n;
-    uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
-    memset(q, 0, sizeof *q);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
-    q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
-    q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
-    q->low_bits = p[1];
-    q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
-    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
-    q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
-    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12) : -(int32_t)(0u - lmc__load32(p + 12));
-    q->grid.floor = lmc__load32(p + 16);
-    q->group_size = lmc__load32(p + 20);
-    q->first_group = lmc__load32(p + 24);
-    q->n_exceptions = lmc__load32(p + 28);
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0 : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0, LMC_ERR_CORRUPT);
-    if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 && q->first_group == 0, LMC_ERR_CORRUPT);
-    } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 && q->first_group <= q->group_size, LMC_ERR_CORRUPT);
-        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
-    }
-    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
-    d->in += LMC__QUANTISED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >= 2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions, LMC_ERR_CORRUPT);
-    for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
-        q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
-        previous = q->table[i];
-    }
-    q->positions = d->in;
-    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
-        const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
-        previous = position;
-    }
-    q->values = d->in;
-    d->in += info->width * (size_t)q->n_exceptions;
-    if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
-    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < q->n_groups; i++) LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* 1 if one of n bytes is more than most. */
-static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
-{
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones; /* to 7 bits: a carry into the eighth if they are more */
-    uint64_t more = 0;
-    size_t i;
-    for (i = 0; i + 8 <= n; i += 8) {
-        const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
-        more |= most < 128 ? carry | v : carry & v;
-    }
-    more &= 0x80 * ones;
-    for (; i < n; i++) more |= p[i] > most;
-    return more != 0;
-}
-
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
-static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
-{
-    if (side->list) return side->list + at;
-    memset(room, side->value, n);
-    return room;
-}
-
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base, const lmc_block_info *info, uint32_t *crc)
-{
-    const size_t n = info->n;
-    const unsigned width = info->width;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP], low_room[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__quantised q;
-    lmc__side high, low;
-    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
-    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
-    LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (q.table_size) LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size) : high.value <= q.table_size, LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
-    *crc = 0;
-    group_end = q.first_group;
-    for (i = 0; i < n; i += part) {
-        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come from there */
-        uint8_t *const out = dst + i * width, *const restored = width == 4 && !d->ahead.data ? out : wide;
-        const uint8_t *const codes = lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
-        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
-        else d->k->join_symbols(symbols, codes, q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part, q.low_bits);
-        if (base) d->k->restore_updates(restored, symbols, lmc__widen(wide, base + i * width, part, width), part, &q.grid);
-        else for (j = 0; j < part; j += step) {
-            if (i + j == group_end) {
-                group++;
-                group_end += q.group_size;
-            }
-            step = lmc__min(part - j, group_end - i - j);
-            d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group), &q.grid);
-        }
-        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
-        if (width == 2) for (j = 0; j < part; j++) lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
-        for (; exception < q.n_exceptions && (place = lmc__load32(q.positions + 4 * exception)) < i + part; exception++)
-            memcpy(restored + width * (place - i), q.values + width * exception, width);
-        *crc = d->k->crc32c(*crc, restored, part * width);
-        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
-        else if (restored != out) memcpy(out, restored, part * width);
-    }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
-    return LMC_OK;
-}
-
 /* The header of a block, after its CRC. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = 1u << (src[1] & 3), layout = src[1] >> 5, grouping = src[3];
     uint64_t size;
-    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 && grouping < 0x80, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 &&
+                   grouping < 0x80,
+               LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
@@ -6803,40 +8264,54 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
-    if (info->stored) LMC__CHECK(lmc__load32(src + 8) == size && (src[1] & 0x1C) == 0 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT);
+    if (info->stored)
+        LMC__CHECK(lmc__load32(src + 8) == size && (src[1] & 0x1C) == 0 && src[2] == 0 &&
+                       grouping == 0,
+                   LMC_ERR_CORRUPT);
     else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED) LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0, LMC_ERR_CORRUPT);
-    if (src[1] & 0x18) LMC__CHECK(width > 1 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT); /* joint */
+    if (layout == LMC__LAYOUT_QUANTISED)
+        LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0,
+                   LMC_ERR_CORRUPT);
+    if (src[1] & 0x18)
+        LMC__CHECK(width > 1 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT); /* joint */
     LMC__CHECK(src[2] || ((grouping & 7) == 0 && info->base_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(grouping >> 4 == 0 || (grouping >> 4 < width && (grouping & 7) != 0 && (grouping & 8) == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(grouping >> 4 == 0 ||
+                   (grouping >> 4 < width && (grouping & 7) != 0 && (grouping & 8) == 0),
+               LMC_ERR_CORRUPT);
     info->size = (size_t)size; /* at most 8 MiB */
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)lmc__load32(src + 8);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src, size_t src_size, lmc_position position, lmc_block_info *info)
+static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
+                                            size_t src_size, lmc_position position,
+                                            lmc_block_info *info)
 {
     uint8_t place[8];
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
     LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
     lmc__store32(place, position.run);
     lmc__store32(place + 4, position.block);
-    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20),
+               LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
 }
 
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position, lmc_block_info *info)
+LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
+                                            lmc_block_info *info)
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
+    LMC__TRY(
+        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
     *info = found;
     return LMC_OK;
 }
 
-/* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is large enough. base: as many bytes; NULL where
- * there is none. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead, const uint8_t *src, const lmc_block_info *info,
+/* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
+ * large enough. base: as many bytes; NULL where there is none. */
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
+                                         const uint8_t *src, const lmc_block_info *info,
                                          const uint8_t *base, void *ws, size_t ws_size)
 {
     uint32_t crc;
@@ -6854,16 +8329,20 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
             LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
         else if (info->has_prediction || src[3])
-            LMC__TRY(lmc__get_classes(&d, dst, info->has_prediction ? base : NULL, info, src[1] >> 2 & 1, src[3], &crc));
+            LMC__TRY(lmc__get_classes(&d, dst, info->has_prediction ? base : NULL, info,
+                                      src[1] >> 2 & 1, src[3], &crc));
         else
-            LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1, src[1] >> 3 & 3, &crc));
+            LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1,
+                                     src[1] >> 3 & 3, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t src_size,
-                                         const void *prediction, size_t prediction_size, lmc_position position, void *ws, size_t ws_size)
+LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t src_size, const void *prediction,
+                                         size_t prediction_size, lmc_position position, void *ws,
+                                         size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
     const lmc__ahead ahead = {NULL, 0};
@@ -6878,35 +8357,39 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
         LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info, (const uint8_t *)prediction, ws, ws_size));
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+                               (const uint8_t *)prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
 
-/* -- 8.11 waves: blocks that are coded at the same time -- */
+/* == tensor/wave.h ================================================================================ */
 
 /* One block of a wave. */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base;       /* its prediction; or NULL */
-    int own;                   /* that is this snapshot's own: if it is wrong, the file is */
-    int is_done;               /* decoding: dst has the block already, they say */
+    const uint8_t *base; /* its prediction; or NULL */
+    int own;             /* that is this snapshot's own: if it is wrong, the file is */
+    int is_done;         /* decoding: dst has the block already, they say */
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding */
     enum lmc_level level;
     const lmc_quantizer *quantizer; /* encoding; or NULL */
-    uint64_t first_element;    /* of the quantizer's tensor */
-    size_t head;               /* the writer: bytes before dst that hold the header of the run which begins here */
-    lmc_block_info info;       /* decoding */
+    uint64_t first_element;         /* of the quantizer's tensor */
+    size_t
+        head; /* the writer: bytes before dst that hold the header of the run which begins here */
+    lmc_block_info info; /* decoding */
     lmc_position position;
-    lmc__ahead ahead;          /* decoding */
-    size_t skip, keep;         /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is not all of it */
+    lmc__ahead ahead;  /* decoding */
+    size_t skip, keep; /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is
+                          not all of it */
     size_t first_piece, n_pieces; /* section 9 */
     enum lmc_status status;
 } lmc__job;
 
-typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one tensor, or to none (section 9) */
+typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one tensor, or to none
+                               (section 9) */
     uint32_t size, crc;
     int in_tensor;
 } lmc__piece;
@@ -6914,17 +8397,21 @@ typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;
-    lmc__piece *pieces;   /* NULL: none wanted */
-    uint8_t *workspaces;  /* one for each worker */
+    lmc__piece *pieces;  /* NULL: none wanted */
+    uint8_t *workspaces; /* one for each worker */
     size_t workspace_size;
-    size_t temp_size;     /* at the end of each workspace: room for a block that is not kept whole */
+    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB blocks do not come in fours. */
+/* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB
+ * blocks do not come in fours. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-static unsigned lmc__count_workers(const lmc_parallel *parallel) { return parallel ? parallel->n_workers : 1; }
+static unsigned lmc__count_workers(const lmc_parallel *parallel)
+{
+    return parallel ? parallel->n_workers : 1;
+}
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -6932,18 +8419,23 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
     size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1 ? 1 : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER : n) * lmc__count_workers(parallel);
+    return (n < 1                      ? 1
+            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
+                                       : n) *
+           lmc__count_workers(parallel);
 }
 
 static void lmc__run_wave(const lmc_parallel *parallel, lmc_task task, lmc__wave *wave, size_t n)
 {
     size_t i;
     if (parallel && n > 1) parallel->run(parallel->user, task, wave, n);
-    else for (i = 0; i < n; i++) task(wave, i, 0);
+    else
+        for (i = 0; i < n; i++) task(wave, i, 0);
 }
 
 /* The CRCs of a job's pieces, which make up the bytes at p, whose CRC is crc. */
-static void lmc__set_piece_crcs(const lmc__wave *wave, const lmc__job *job, const uint8_t *p, uint32_t crc)
+static void lmc__set_piece_crcs(const lmc__wave *wave, const lmc__job *job, const uint8_t *p,
+                                uint32_t crc)
 {
     size_t i;
     if (!wave->pieces) return;
@@ -6965,10 +8457,13 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
     if (job->quantizer)
-        job->status = lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->base, job->quantizer,
-                                            job->first_element, job->level, job->position, ws, wave->workspace_size, &content);
+        job->status =
+            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
+                                  job->src_size, job->base, job->quantizer, job->first_element,
+                                  job->level, job->position, ws, wave->workspace_size, &content);
     else
-        job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src, job->src_size, job->base, job->dtype, job->level,
+        job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
+                                        job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
     if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, content, lmc__load32(job->dst + 12));
 }
@@ -6980,8 +8475,12 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int whole = job->keep == job->info.size;
     uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    if (job->is_done) job->status = wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    else job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base, ws, wave->workspace_size - wave->temp_size);
+    if (job->is_done)
+        job->status =
+            wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
+    else
+        job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base,
+                                        ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
@@ -6996,17 +8495,19 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     return LMC_OK;
 }
 
-/* -- 8.12 tensors in memory -- */
+/* == tensor/tensor.h ============================================================================== */
 
 /* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones follow changes in the data
- * less well. Twice as many if they are bytes; so are bytes of unknown kind, which may be 16-bit elements. */
+/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
+ * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
+ * kind, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a sparse one (bf16 with 1.6 % changed: 1 Mi
- * elements take 8 % less than 256 Ki). Wider elements are not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
+ * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
+ * not sparse, and larger blocks of them follow changes less well. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -7014,9 +8515,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT || (log2_block != 0 && (log2_block < 14 || log2_block > 20))) return 0;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+        (log2_block != 0 && (log2_block < 14 || log2_block > 20)))
+        return 0;
     if (log2_block == 0) {
-        if (has_prediction) log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
+        if (has_prediction)
+            log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
         else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
     }
     return (size_t)1 << (log2_block + log2_width);
@@ -7024,8 +8528,11 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) || (unsigned)options->level > LMC_LEVEL_MAX) return 0;
-    return lmc__get_block_size(options->dtype, options->log2_block, options->prediction != NULL || options->quantizer != NULL);
+    if (!options || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX)
+        return 0;
+    return lmc__get_block_size(options->dtype, options->log2_block,
+                               options->prediction != NULL || options->quantizer != NULL);
 }
 
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
@@ -7033,26 +8540,32 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
     const size_t block_size = lmc__get_tensor_block_size(options);
     uint64_t headers;
     if (block_size == 0) return UINT64_MAX;
-    headers = (size / block_size + (size % block_size ? 1 : 0)) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
+    headers = (size / block_size + (size % block_size ? 1 : 0)) *
+              LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
     return size <= UINT64_MAX - headers ? size + headers : UINT64_MAX;
 }
 
 /* Jobs, then the workspaces of the workers, each with room for a block. */
-static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options, size_t block_size, void *ws)
+static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
+                                   size_t block_size, void *ws)
 {
-    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job); /* encoding: two waves take turns */
+    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) *
+                             sizeof(lmc__job); /* encoding: two waves take turns */
     const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
     uint64_t needed;
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
     wave->temp_size = block_size;
-    wave->workspace_size = lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+    wave->workspace_size =
+        lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
     if (ws) {
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;
     }
-    needed = 16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    needed =
+        16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
+    return needed < SIZE_MAX ? (size_t)needed
+                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -7067,7 +8580,7 @@ typedef struct lmc__packing {
     lmc__wave wave;
     const lmc__job *jobs; /* of the wave before */
     size_t n;
-    uint8_t *end;         /* of what is in its place */
+    uint8_t *end; /* of what is in its place */
 } lmc__packing;
 
 static void lmc__pack_wave(lmc__packing *packing)
@@ -7088,20 +8601,25 @@ static void lmc__pack_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&packing->wave, index - 1, worker);
 }
 
-/* The first block's sample says that the prediction is worth nothing: then blocks are better cut as if there were none. */
-static int lmc__is_useless(const lmc__wave *wave, const lmc_tensor_options *options, const uint8_t *src, size_t size)
+/* The first block's sample says that the prediction is worth nothing: then blocks are better cut as
+ * if there were none. */
+static int lmc__is_useless(const lmc__wave *wave, const lmc_tensor_options *options,
+                           const uint8_t *src, size_t size)
 {
     const unsigned width = lmc_dtype_width(options->dtype);
     lmc__delta delta;
     lmc__encoder e;
     e.k = wave->k;
     e.scratch = lmc__open_workspace(&e.stack, wave->workspaces, wave->workspace_size);
-    return lmc__plan_delta(&e, &delta, src, (const uint8_t *)options->prediction, size / width, width, lmc__dtypes[options->dtype].is_float,
+    return lmc__plan_delta(&e, &delta, src, (const uint8_t *)options->prediction, size / width,
+                           width, lmc__dtypes[options->dtype].is_float,
                            LMC_LEVEL_DEFAULT) == LMC__DIRECT;
 }
 
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
-                                          const lmc_tensor_options *options, void *ws, size_t ws_size)
+LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+                                          const void *src, size_t size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
     const uint8_t *in = (const uint8_t *)src;
@@ -7112,18 +8630,25 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     uint64_t n_blocks;
     int is_serial, in_own_place;
     lmc__job *first;
-    const lmc_quantizer *const quantizer = options && options->quantizer && !options->quantizer->info.is_lossless ? options->quantizer : NULL;
-    if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) || size % lmc_dtype_width(options->dtype)) return LMC_ERR_ARGUMENT;
+    const lmc_quantizer *const quantizer =
+        options && options->quantizer && !options->quantizer->info.is_lossless ? options->quantizer
+                                                                               : NULL;
+    if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
+        size % lmc_dtype_width(options->dtype))
+        return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-    if (quantizer && (quantizer->width != lmc_dtype_width(options->dtype) || (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-                      quantizer->n * quantizer->width != size || quantizer->is_predicted != (options->prediction != NULL)))
+    if (quantizer && (quantizer->width != lmc_dtype_width(options->dtype) ||
+                      (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
+                      quantizer->n * quantizer->width != size ||
+                      quantizer->is_predicted != (options->prediction != NULL)))
         return LMC_ERR_ARGUMENT;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(wave, options, block_size, ws);
-    if (options->prediction && !quantizer && options->log2_block == 0 && options->dtype != LMC_AUTO && size != 0 &&
+    if (options->prediction && !quantizer && options->log2_block == 0 &&
+        options->dtype != LMC_AUTO && size != 0 &&
         lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
         lmc_tensor_options direct = *options; /* which takes less workspace */
         direct.prediction = NULL;
@@ -7131,9 +8656,11 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     }
     first = wave->jobs;
     is_serial = lmc__count_workers(options->parallel) == 1;
-    max_jobs = is_serial ? 1 : lmc__count_jobs(options->parallel, block_size); /* one lands in its place at once */
-    /* Every block has a place of its own, where it would land if none gets smaller; if dst is too small for that, or waits for it, blocks
-     * land behind what is packed. */
+    max_jobs = is_serial ? 1
+                         : lmc__count_jobs(options->parallel,
+                                           block_size); /* one lands in its place at once */
+    /* Every block has a place of its own, where it would land if none gets smaller; if dst is too
+     * small for that, or waits for it, blocks land behind what is packed. */
     in_own_place = !is_serial && dst_cap >= lmc_bound_tensor(size, options);
     packing.n = 0;
     packing.end = out;
@@ -7172,8 +8699,10 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src, size_t src_size,
-                                          uint64_t total_size, const lmc_tensor_options *options, void *ws, size_t ws_size)
+LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+                                          size_t src_size, uint64_t total_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
 {
     const size_t temp_size = lmc__get_tensor_block_size(options);
     const uint8_t *in = (const uint8_t *)src;
@@ -7181,7 +8710,9 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     uint64_t at = 0, block_size = 0, block = 0;
     size_t used = 0, max_jobs;
     lmc__wave wave;
-    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size || size > total_size - offset) return LMC_ERR_ARGUMENT;
+    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size ||
+        size > total_size - offset)
+        return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != total_size) return LMC_ERR_BASE_WRONG;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
@@ -7194,21 +8725,27 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             LMC__CHECK(block <= UINT32_MAX, LMC_ERR_CORRUPT);
             job->position.run = options->run;
             job->position.block = (uint32_t)block++;
-            LMC__TRY(lmc__read_block_info(wave.k, in + used, src_size - used, job->position, &job->info));
+            LMC__TRY(lmc__read_block_info(wave.k, in + used, src_size - used, job->position,
+                                          &job->info));
             LMC__CHECK(job->info.encoded_size <= src_size - used, LMC_ERR_TRUNCATED);
             if (block_size == 0) block_size = job->info.size;
             LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
             job->src = in + used;
-            job->base = options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
+            job->base =
+                options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
             job->own = job->is_done = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
-                job->keep = (size_t)lmc__min64(job->info.size - job->skip, offset + size - (at + job->skip));
+                job->keep = (size_t)lmc__min64(job->info.size - job->skip,
+                                               offset + size - (at + job->skip));
                 job->dst = out + (size_t)(at + job->skip - offset);
-                job->ahead.data = size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
-                job->ahead.size = job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
-                LMC__CHECK(options->prediction || !job->info.has_prediction, LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
+                job->ahead.data =
+                    size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
+                job->ahead.size =
+                    job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
+                LMC__CHECK(options->prediction || !job->info.has_prediction,
+                           LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
                     (job->keep != job->info.size && job->info.size > temp_size))
                     return LMC_ERR_WORKSPACE;
@@ -7223,24 +8760,28 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     return LMC_OK;
 }
 
-/* -- 8.13 fitting quantisers -- */
+/* == quantise/clusters.h ========================================================================== */
 
-/* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the sum of squared distances to the cells' means
- * is least. For a price on each cell the best cells are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's
- * begin that once is better than an earlier one stays so, and a queue of them takes O(n log n) (Galil, Park: A linear-time algorithm for concave
- * one-dimensional dynamic programming, 1990). The least error falls convexly with the number of cells, so a price leads to k of them (where
- * two cells or more appear at the same price, to fewer). All in integers. */
+/* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the
+ * sum of squared distances to the cells' means is least. For a price on each cell the best cells
+ * are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's begin
+ * that once is better than an earlier one stays so, and a queue of them takes O(n log n) (Galil,
+ * Park: A linear-time algorithm for concave one-dimensional dynamic programming, 1990). The least
+ * error falls convexly with the number of cells, so a price leads to k of them (where two cells or
+ * more appear at the same price, to fewer). All in integers. */
 #define LMC__MAX_BINS 4096u
-#define LMC__MAX_COUNT ((uint32_t)1 << 19) /* sum of counts; times MAX_BINS, squared, is less than 2^64 */
+#define LMC__MAX_COUNT                                                                             \
+    ((uint32_t)1 << 19) /* sum of counts; times MAX_BINS, squared, is less than 2^64 */
 
 typedef struct lmc__clusters {
     size_t n;
-    uint32_t count[LMC__MAX_BINS + 1];   /* of the bins before */
+    uint32_t count[LMC__MAX_BINS + 1]; /* of the bins before */
     uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];    /* cost of the bins before, with prices */
-    uint16_t begin[LMC__MAX_BINS + 1];   /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1];   /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1], from[LMC__MAX_BINS + 1]; /* the queue: which begin is best from which end on */
+    uint64_t best[LMC__MAX_BINS + 1];  /* cost of the bins before, with prices */
+    uint16_t begin[LMC__MAX_BINS + 1]; /* of the last cell */
+    uint16_t cells[LMC__MAX_BINS + 1]; /* their number */
+    uint16_t candidate[LMC__MAX_BINS + 1],
+        from[LMC__MAX_BINS + 1]; /* the queue: which begin is best from which end on */
 } lmc__clusters;
 
 static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
@@ -7264,9 +8805,11 @@ static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n
 /* Sum of squared distances of bins [a, b) to their mean; rounded up. */
 LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
 {
-    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a; /* from a */
+    const uint64_t count = c->count[b] - c->count[a],
+                   sum = c->sum[b] - c->sum[a] - count * a; /* from a */
     if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a - sum * sum / count;
+    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
+           sum * sum / count;
 }
 
 /* The best cells at a price; returns their number. */
@@ -7287,10 +8830,13 @@ static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
         c->cells[i] = (uint16_t)(c->cells[j] + 1);
         if (i == n) break;
 #define LMC__VALUE(j, end) (c->best[j] + lmc__cell_cost(c, j, end))
-        while (tail - 1 > head && LMC__VALUE(i, c->from[tail - 1]) <= LMC__VALUE(c->candidate[tail - 1], c->from[tail - 1])) tail--;
+        while (tail - 1 > head && LMC__VALUE(i, c->from[tail - 1]) <=
+                                      LMC__VALUE(c->candidate[tail - 1], c->from[tail - 1]))
+            tail--;
         j = c->candidate[tail - 1];
         if (LMC__VALUE(i, n) <= LMC__VALUE(j, n)) {
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n; /* not before what the last candidate is best from */
+            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1,
+                   high = n; /* not before what the last candidate is best from */
             while (low < high) {
                 const size_t middle = low + (high - low) / 2;
                 if (LMC__VALUE(i, middle) <= LMC__VALUE(j, middle)) high = middle;
@@ -7308,7 +8854,8 @@ static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
 static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 {
     const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1; /* prices: too low (or 0), high enough */
+    uint64_t low = 0,
+             high = all / ((uint64_t)k * k * k) + 1; /* prices: too low (or 0), high enough */
     unsigned n = lmc__cut_cells(c, high), i;
     size_t end;
     while (n > k) {
@@ -7316,7 +8863,8 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
         high = 4 * high;
         n = lmc__cut_cells(c, high);
     }
-    /* low has more than k cells, or is 0; until they are exactly k, or the price is known to a 4096th */
+    /* low has more than k cells, or is 0; until they are exactly k, or the price is known to a
+     * 4096th */
     while (n != k && high - low > high / 4096 + 1) {
         const uint64_t middle = low + (high - low) / 2;
         const unsigned found = lmc__cut_cells(c, middle);
@@ -7334,9 +8882,13 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
     return n;
 }
 
-#define LMC__MIN_QUANTISED 16384u   /* elements: below, codebooks and scales are not worth it */
-#define LMC__FIT_CHUNK 16384u       /* elements that are read at once */
-#define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* of twice as many elements and more, so many are looked at, evenly spread */
+/* == quantise/fit.h =============================================================================== */
+
+#define LMC__MIN_QUANTISED 16384u /* elements: below, codebooks and scales are not worth it */
+#define LMC__FIT_CHUNK 16384u     /* elements that are read at once */
+#define LMC__FIT_SAMPLE                                                                            \
+    ((uint64_t)1                                                                                   \
+     << 21) /* of twice as many elements and more, so many are looked at, evenly spread */
 #define LMC__SYMBOLS 65536u
 #define LMC__DEFAULT_GROUP 256u
 
@@ -7345,14 +8897,15 @@ typedef struct lmc__fit {
     const lmc_quantizer_options *options;
     lmc_elements elements;
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s;           /* the first two as F32 */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK],
+        wide_second[4 * LMC__FIT_CHUNK];
+    const uint8_t *x, *s; /* the first two as F32 */
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS];  /* of the sample's symbols; of EXCEPTION, too */
+    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols; of EXCEPTION, too */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
-    uint64_t total;                 /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                 /* of symbol 0 at first */
+    uint64_t total; /* of the sample, without symbol 0 and exceptions */
+    uint32_t zeros; /* of symbol 0 at first */
     lmc__clusters clusters;
 } lmc__fit;
 
@@ -7371,19 +8924,23 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
     f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width, f->second, size));
-    if (f->options->second) LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
+    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width,
+                                              f->second, size));
+    if (f->options->second)
+        LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
 
-/* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a linear grid, 2^-9 times that, so that its
- * points reach from a 512th of the mean to 64 times of it. */
+/* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a
+ * linear grid, 2^-9 times that, so that its points reach from a 512th of the mean to 64 times of
+ * it. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     uint64_t at = 0, sum = 0, count = 0;
-    const uint32_t down = q->grid.is_log ? 0 : 9u << 7, largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
+    const uint32_t down = q->grid.is_log ? 0 : 9u << 7,
+                   largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
     if (q->n / q->group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
     q->n_groups = (size_t)((q->n + q->group_size - 1) / q->group_size);
     q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
@@ -7393,13 +8950,15 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
         size_t i, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
-            const uint64_t group = (at + i) / q->group_size, end = lmc__min64((group + 1) * q->group_size, q->n);
+            const uint64_t group = (at + i) / q->group_size,
+                           end = lmc__min64((group + 1) * q->group_size, q->n);
             uint32_t normal;
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80, scale = mean > down + 0x80 ? mean - down : 0x80;
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80,
+                               scale = mean > down + 0x80 ? mean - down : 0x80;
                 q->scales[group] = (uint16_t)(scale < largest ? scale : largest);
                 sum = count = 0;
             }
@@ -7415,8 +8974,9 @@ static uint64_t lmc__fit_stride(const lmc_quantizer *q)
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
 }
 
-/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if there is none within the format's limits. Few that
- * are far above all others, as where the second moment is lost, do not make it coarse: they become exceptions. */
+/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if
+ * there is none within the format's limits. Few that are far above all others, as where the second
+ * moment is lost, do not make it coarse: they become exceptions. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -7430,8 +8990,10 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i++) {
-            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF, p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
-            const int64_t ratio = (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
+                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio =
+                (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
             if (!lmc__is_normal(v) || p > 0x7F800000) continue;
             if (ratio > largest) largest = ratio;
             f->bins[(ratio >> 23) + 256]++;
@@ -7459,11 +9021,12 @@ static enum lmc_status lmc__count_symbols_of(lmc__fit *f, int *is_off)
         const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
         LMC__TRY(lmc__read_chunk(f, at, n));
         if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, f->x, f->s, n, &q->grid);
-        else for (i = 0; i < n; i += part) {
-            uint32_t scale;
-            part = lmc__get_group(q, at + i, n - i, &scale);
-            (void)f->k->quantize_rows(f->symbols + i, f->x + 4 * i, part, scale, &q->grid);
-        }
+        else
+            for (i = 0; i < n; i += part) {
+                uint32_t scale;
+                part = lmc__get_group(q, at + i, n - i, &scale);
+                (void)f->k->quantize_rows(f->symbols + i, f->x + 4 * i, part, scale, &q->grid);
+            }
         for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
         seen += n;
     }
@@ -7492,28 +9055,37 @@ static uint32_t lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > UINT32_MAX ? UINT32_MAX : (uint32_t)((a << 32) / b);
 }
 
-/* What a mean squared error of a log grid's magnitudes (in units of its step, times 12) is in the relative error's: bits of a float are 2^23 to the
- * octave, so an error of them is up to twice as large relative to a float at an octave's begin as at its end; the mean of the square of
- * 1 / mantissa, in octaves that are evenly filled, is 3 / (8 ln 2) = 0.541. Units of 2^-32. */
+/* What a mean squared error of a log grid's magnitudes (in units of its step, times 12) is in the
+ * relative error's: bits of a float are 2^23 to the octave, so an error of them is up to twice as
+ * large relative to a float at an octave's begin as at its end; the mean of the square of 1 /
+ * mantissa, in octaves that are evenly filled, is 3 / (8 ln 2) = 0.541. Units of 2^-32. */
 static uint32_t lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 {
     /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step;       /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;        /* in 1/256 */
+    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
+    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 1/256 */
     unsigned shift = 46 + 8 - 32;
     uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) { a >>= 1; shift--; }
-    while (mean >> 31) { mean >>= 1; shift--; }
+    while (a >> 32) {
+        a >>= 1;
+        shift--;
+    }
+    while (mean >> 31) {
+        mean >>= 1;
+        shift--;
+    }
     a *= mean;
     if ((int)shift < 0 || a >> shift > UINT32_MAX) return UINT32_MAX;
     return (uint32_t)(a >> shift);
 }
 
-/* What rounding to BF16 adds: steps of 2^-7 of the octave's begin, 2^-14 / 12 * 0.541 (see lmc__log_error), in units of 2^-32. */
+/* What rounding to BF16 adds: steps of 2^-7 of the octave's begin, 2^-14 / 12 * 0.541 (see
+ * lmc__log_error), in units of 2^-32. */
 #define LMC__BF16_ERROR 11818u
 
-/* The squared relative error (of second moments: of the elements; else of all together), by the options' measure, in units of 2^-32, of squares12
- * / 12, the sum of squared errors in grid points. */
+/* The squared relative error (of second moments: of the elements; else of all together), by the
+ * options' measure, in units of 2^-32, of squares12 / 12, the sum of squared errors in grid points.
+ */
 static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc_quantizer *const q = f->q;
@@ -7526,14 +9098,16 @@ static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
             power += f->counts[s] * (uint64_t)(v * v);
         }
         error = power >> 60 ? UINT32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2) error = error > UINT32_MAX - LMC__BF16_ERROR ? UINT32_MAX : error + LMC__BF16_ERROR;
+        if (q->width == 2)
+            error = error > UINT32_MAX - LMC__BF16_ERROR ? UINT32_MAX : error + LMC__BF16_ERROR;
     }
     if (q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
     error = lmc__square_root((uint64_t)error << 32);
     return q->grid.is_log ? error / 2 : error; /* of sqrt(v) */
 }
 
-/* The asked bound, in the same units; of measures that are estimated, a hundredth less: on real moments estimates were up to 0.7 % below the truth. */
+/* The asked bound, in the same units; of measures that are estimated, a hundredth less: on real
+ * moments estimates were up to 0.7 % below the truth. */
 static uint32_t lmc__get_bound(const lmc_quantizer_options *options)
 {
     const uint32_t bound = (uint32_t)(options->bound * 4294967296.0);
@@ -7565,14 +9139,17 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
         }
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an earlier call for a lower symbol has left. */
-static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t s, uint32_t zero, uint32_t *distance)
+/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
+ * earlier call for a lower symbol has left. */
+static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t s, uint32_t zero,
+                               uint32_t *distance)
 {
     unsigned best;
     while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
     best = *code;
     *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
-    if (*code < q->table_size && q->table[*code + 1] > s && (uint32_t)(q->table[*code + 1] - s) < *distance) {
+    if (*code < q->table_size && q->table[*code + 1] > s &&
+        (uint32_t)(q->table[*code + 1] - s) < *distance) {
         best = *code + 1;
         *distance = q->table[best] - s;
     }
@@ -7587,8 +9164,14 @@ static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t 
 static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc_quantizer *const q = f->q;
-    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
-    const size_t max_bins = lmc__min(16 * (size_t)k, q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS); /* 16 to a code; of small tensors, time counts more */
+    const uint32_t zero =
+        q->grid.is_log
+            ? 0
+            : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
+    const size_t max_bins = lmc__min(
+        16 * (size_t)k, q->n < ((uint64_t)1 << 16)
+                            ? 1024
+                            : LMC__MAX_BINS); /* 16 to a code; of small tensors, time counts more */
     uint32_t first, last, s, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
     uint64_t squares12 = 0;
     unsigned shift = 0, n_cells, i, n = 0, skip = 256, code;
@@ -7600,7 +9183,8 @@ static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     n_cells = lmc__find_cells(&f->clusters, q->grid.is_log ? k - 1 : k, f->ends);
     for (i = 0; i < n_cells; i++) {
         const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from], sum = f->clusters.sum[to] - f->clusters.sum[from];
+        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
+                       sum = f->clusters.sum[to] - f->clusters.sum[from];
         uint32_t symbol, distance;
         if (count == 0) continue;
         symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count)); /* bins' middles */
@@ -7632,7 +9216,8 @@ static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__measure_error(f, squares12);
 }
 
-/* The grid itself as symbols: it is moved to begin where the sample does. Returns 0 if it has too many points. */
+/* The grid itself as symbols: it is moved to begin where the sample does. Returns 0 if it has too
+ * many points. */
 static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
 {
     lmc_quantizer *const q = f->q;
@@ -7646,7 +9231,8 @@ static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
         first = first < zero ? first : zero;
         last = last > zero ? last : zero;
     }
-    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0) first = ((uint32_t)-q->grid.min << sign) + 1;
+    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
+        first = ((uint32_t)-q->grid.min << sign) + 1;
     q->grid.min += (int32_t)((first - 1) >> sign);
     q->grid.n_points = ((last - first) >> sign) + 1;
     q->low_bits = 0;
@@ -7666,8 +9252,11 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
     uint32_t first, last, i;
     uint8_t *codes;
     lmc__find_range(f, &first, &last);
-    first = first < (uint32_t)(1 - q->grid.min) ? first : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
-    if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min)) last = (uint32_t)(1 - q->grid.min); /* zero is a point */
+    first = first < (uint32_t)(1 - q->grid.min)
+                ? first
+                : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
+    if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min))
+        last = (uint32_t)(1 - q->grid.min); /* zero is a point */
     codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
     if (!codes) return LMC_ERR_MEMORY;
     codes[0] = 0;
@@ -7688,20 +9277,27 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
     if (q->is_predicted) {
         const int32_t most = 1 << 30, bias = q->grid.bias + by; /* of the format */
         q->grid.bias = bias < -most ? -most : bias > most ? most : bias;
-    } else for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->scales[i] + by / 65536;
-        q->scales[i] = (uint16_t)(scale < 0x80 ? 0x80 : scale > (int32_t)(LMC__MAX_SCALE >> 16) ? (int32_t)(LMC__MAX_SCALE >> 16) : scale);
-    }
+    } else
+        for (i = 0; i < q->n_groups; i++) {
+            const int32_t scale = q->scales[i] + by / 65536;
+            q->scales[i] = (uint16_t)(scale<0x80 ? 0x80 : scale>(int32_t)(LMC__MAX_SCALE >> 16)
+                                          ? (int32_t)(LMC__MAX_SCALE >> 16)
+                                          : scale);
+        }
 }
 
-/* The error of the grid as it is now, if errors are spread evenly: a 12th of a point, squared; elements that became zero have one, too. */
+/* The error of the grid as it is now, if errors are spread evenly: a 12th of a point, squared;
+ * elements that became zero have one, too. */
 static uint32_t lmc__even_error(const lmc__fit *f)
 {
-    return lmc__measure_error(f, f->total + (f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0));
+    return lmc__measure_error(f,
+                              f->total + (f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0));
 }
 
 /* A sum of squares of 64 bits. */
-typedef struct lmc__wide_sum { uint64_t high, low; } lmc__wide_sum;
+typedef struct lmc__wide_sum {
+    uint64_t high, low;
+} lmc__wide_sum;
 LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
 {
     const uint64_t square = (uint64_t)(v * v);
@@ -7718,14 +9314,17 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: the sample's parts are restored and compared. Of elements, or of updates in units of their
- * scale, which is the divisor of the update within 6 %. Differences of floats are made whole numbers of 31 bits by a power of two: nothing is rounded
- * before that, so that no machine or option of a compiler gives another sum. Units of 2^-32; with UPDATE the root of it. */
+/* What the quantiser, complete by now, loses of a linear tensor: the sample's parts are restored
+ * and compared. Of elements, or of updates in units of their scale, which is the divisor of the
+ * update within 6 %. Differences of floats are made whole numbers of 31 bits by a power of two:
+ * nothing is rounded before that, so that no machine or option of a compiler gives another sum.
+ * Units of 2^-32; with UPDATE the root of it. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
 {
     const lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__fit_stride(q);
-    uint8_t restored[4 * LMC__QUANTISED_STRIP], wide[4 * LMC__QUANTISED_STRIP], high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
+    uint8_t restored[4 * LMC__QUANTISED_STRIP], wide[4 * LMC__QUANTISED_STRIP],
+        high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
     uint16_t symbols[LMC__QUANTISED_STRIP];
     lmc__wide_sum lost = {0, 0}, all = {0, 0};
     uint32_t largest = LMC__MIN_SCALE, pass;
@@ -7738,7 +9337,9 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
             for (i = 0; i < n; i += part) {
                 const uint8_t *y;
                 part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-                (void)lmc__quantize_strip(f->k, q, high, q->low_bits ? low : NULL, symbols, restored, f->chunk + i * q->width, f->second + i * q->width, at + i, part);
+                (void)lmc__quantize_strip(f->k, q, high, q->low_bits ? low : NULL, symbols,
+                                          restored, f->chunk + i * q->width,
+                                          f->second + i * q->width, at + i, part);
                 y = lmc__widen(wide, restored, part, q->width);
                 for (j = 0; j < part; j++) {
                     const uint32_t v = lmc__load32(f->x + 4 * (i + j)), w = lmc__load32(y + 4 * j);
@@ -7753,10 +9354,14 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
                     }
                     memcpy(&a, &v, 4);
                     memcpy(&b, &w, 4);
-                    scale = q->is_predicted ? lmc__predicted_scale(lmc__load32(f->s + 4 * (i + j)), &q->grid) : 0;
+                    scale = q->is_predicted
+                                ? lmc__predicted_scale(lmc__load32(f->s + 4 * (i + j)), &q->grid)
+                                : 0;
                     if (q->is_predicted) factor |= scale >> 16 & 0x7F;
-                    /* updates are below 2^16 scales: 2^24 to a scale's power of two makes 41 bits; over its mantissa, 31 */
-                    unit = q->is_predicted ? lmc__power(24 + 127 - (int)(scale >> 23)) : lmc__power(30 + 127 - (int)(largest >> 23) - 1);
+                    /* updates are below 2^16 scales: 2^24 to a scale's power of two makes 41 bits;
+                     * over its mantissa, 31 */
+                    unit = q->is_predicted ? lmc__power(24 + 127 - (int)(scale >> 23))
+                                           : lmc__power(30 + 127 - (int)(largest >> 23) - 1);
                     difference = (int64_t)(((double)a - (double)b) * unit);
                     value = (int64_t)((double)a * unit);
                     if (q->is_predicted) {
@@ -7776,11 +9381,13 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
         all.high >>= 1;
     }
     *error = lmc__fraction(lost.low, all.low);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__square_root((uint64_t)*error << 32);
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE)
+        *error = lmc__square_root((uint64_t)*error << 32);
     return LMC_OK;
 }
 
-/* By how much, in units of 2^23 to the octave, one is coarser than the other; ratio: 20 bits behind the point, from 1 on. */
+/* By how much, in units of 2^23 to the octave, one is coarser than the other; ratio: 20 bits behind
+ * the point, from 1 on. */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
@@ -7789,16 +9396,22 @@ static int32_t lmc__octaves(uint64_t ratio)
 }
 
 /* The widest grid whose error is within the bound. *found: there is one. */
-static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *bits, unsigned *n_codes, uint32_t *error, int *found)
+static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *bits,
+                                        unsigned *n_codes, uint32_t *error, int *found)
 {
     lmc_quantizer *const q = f->q;
     int is_off = 0;
     unsigned tries;
     *found = 0;
     if (q->grid.is_log) {
-        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see lmc__log_error); sqrt(12 / 0.541) = 4.7097 */
-        uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE ? lmc__square_root((uint64_t)bound << 32) : 2 * (uint64_t)bound, step;
-        if (q->info.loss.measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* half a step at the begin of an octave */
+        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see
+         * lmc__log_error); sqrt(12 / 0.541) = 4.7097 */
+        uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE
+                                ? lmc__square_root((uint64_t)bound << 32)
+                                : 2 * (uint64_t)bound,
+                 step;
+        if (q->info.loss.measure == LMC_MEASURE_RELATIVE)
+            step = bound >> 8; /* half a step at the begin of an octave */
         else step = relative * 4709 / 1000 >> 9;
         if (step > 1u << 24) step = 1u << 24;
         if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
@@ -7813,7 +9426,9 @@ static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *b
         }
         LMC__TRY(lmc__count_symbols_of(f, &is_off));
         if (is_off || f->total == 0) return LMC_OK;
-        *error = q->info.loss.measure != LMC_MEASURE_RELATIVE ? lmc__measure_error(f, f->total) : q->grid.step >> 24 ? UINT32_MAX : q->grid.step << 8;
+        *error = q->info.loss.measure != LMC_MEASURE_RELATIVE ? lmc__measure_error(f, f->total)
+                 : q->grid.step >> 24                         ? UINT32_MAX
+                                                              : q->grid.step << 8;
         *found = 1;
         lmc__fit_grid(f, bits, n_codes);
         return LMC_OK;
@@ -7821,7 +9436,9 @@ static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *b
     for (tries = 0; tries < 32; tries++) {
         const uint32_t fine = lmc__even_error(f);
         if (fine <= bound) {
-            uint64_t ratio = lmc__min64(((uint64_t)bound << 20) / (fine ? fine : 1), (uint64_t)1 << 40); /* how much coarser it may be, 20 bits behind the point */
+            uint64_t ratio = lmc__min64(
+                ((uint64_t)bound << 20) / (fine ? fine : 1),
+                (uint64_t)1 << 40); /* how much coarser it may be, 20 bits behind the point */
             int32_t by;
             if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
             if (tries && ratio < (102u << 20) / 100) break; /* near enough */
@@ -7830,7 +9447,7 @@ static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *b
             lmc__coarsen(q, by & ~0xFFFF);
         } else {
             if (tries == 0) return LMC_OK; /* the finest is too coarse */
-            lmc__coarsen(q, -(3 << 16)); /* by 1.6 % */
+            lmc__coarsen(q, -(3 << 16));   /* by 1.6 % */
         }
         LMC__TRY(lmc__count_symbols_of(f, &is_off));
     }
@@ -7857,15 +9474,18 @@ static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *b
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK), cap = lmc_bound_block(4 * LMC__FIT_CHUNK);
+    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
+                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK);
     const lmc_position position = {0, 0};
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->width, f->chunk, LMC__FIT_CHUNK * q->width));
+    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->width, f->chunk,
+                              LMC__FIT_CHUNK * q->width));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, LMC__FIT_CHUNK * q->width, NULL, f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, LMC__FIT_CHUNK * q->width,
+                               NULL, f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -7880,21 +9500,26 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     unsigned n_codes = 0;
     int found = 1, is_off;
     LMC__TRY(lmc__try_lossless(f, &lossless));
-    q->grid.is_log = q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
+    q->grid.is_log =
+        q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted = o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+    q->is_predicted =
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
     q->grid.n_points = LMC__EXCEPTION - 1;
     q->grid.min = -32767;
     if (q->is_predicted) {
         const float eps = (float)(o->eps > 0 ? o->eps : 1e-8);
         uint32_t eps_bits;
         memcpy(&eps_bits, &eps, 4);
-        q->grid.floor = eps_bits > 0x3F800000u / 2 ? 2 * eps_bits - 0x3F800000u : 0; /* half of it, and half of 1, is eps again */
+        q->grid.floor = eps_bits > 0x3F800000u / 2
+                            ? 2 * eps_bits - 0x3F800000u
+                            : 0; /* half of it, and half of 1, is eps again */
         if (q->grid.floor > 0x7F800000u) q->grid.floor = 0x7F800000u;
         LMC__TRY(lmc__fit_bias(f, &found));
         if (!found) return lmc__keep_lossless(q, "no update is a normal number");
     } else {
-        /* a row's share of the tensor, or of a flat shard 256 elements; at least 16, for a scale takes up to 16 bits */
+        /* a row's share of the tensor, or of a flat shard 256 elements; at least 16, for a scale
+         * takes up to 16 bits */
         q->group_size = o->group ? o->group : LMC__DEFAULT_GROUP;
         if (q->group_size < 16) q->group_size *= (16 + q->group_size - 1) / q->group_size;
         if (q->group_size > 0x7FFFFFFF) q->group_size = LMC__DEFAULT_GROUP;
@@ -7903,7 +9528,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     if (o->bits == 0 && q->grid.is_log) {
         LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
     } else {
-        if (q->grid.is_log) { /* points 1/1024 of an octave apart (BF16: all that there are), or 1/256 */
+        if (q->grid.is_log) { /* points 1/1024 of an octave apart (BF16: all that there are), or
+                                 1/256 */
             q->grid.step = q->width == 2 ? 1u << 16 : 1u << 13;
             q->grid.n_points = q->width == 2 ? 32767 : LMC__EXCEPTION - 1;
             q->grid.min = -(int32_t)(q->grid.n_points / 2);
@@ -7935,26 +9561,34 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     q->info.loss.error = error / 4294967296.0;
     seen = f->total + f->counts[0] + f->counts[LMC__EXCEPTION];
     bits += (uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * q->width) << 16;
-    q->info.bits = (double)bits / 65536.0 / (double)seen + (q->is_predicted ? 0.0 : 12.0 / (double)q->group_size);
+    q->info.bits = (double)bits / 65536.0 / (double)seen +
+                   (q->is_predicted ? 0.0 : 12.0 / (double)q->group_size);
     bits = bits / seen + (q->is_predicted ? 0 : (12u << 16) / q->group_size);
     if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements, const lmc_quantizer_options *options)
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+                                          const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options || (unsigned)options->dtype >= LMC_DTYPE_COUNT || options->generation > 254 ||
-        (unsigned)options->role > LMC_ROLE_SECOND_MOMENT || elements->size % lmc_dtype_width(options->dtype))
+    if (!quantizer || !elements || !elements->read || !options ||
+        (unsigned)options->dtype >= LMC_DTYPE_COUNT || options->generation > 254 ||
+        (unsigned)options->role > LMC_ROLE_SECOND_MOMENT ||
+        elements->size % lmc_dtype_width(options->dtype))
         return LMC_ERR_ARGUMENT;
     if (options->bits ? options->bits < 4 || options->bits > 8
-                      : !(options->bound > 0) || !(options->bound < 1) || (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
+                      : !(options->bound > 0) || !(options->bound < 1) ||
+                            (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (options->second_elements.read && (options->second_elements.size != elements->size ||
-        (options->second && (options->second->n != elements->size / lmc_dtype_width(options->dtype) ||
-                             options->second->width != lmc_dtype_width(options->dtype) || options->second->is_predicted))))
+    if (options->second_elements.read &&
+        (options->second_elements.size != elements->size ||
+         (options->second &&
+          (options->second->n != elements->size / lmc_dtype_width(options->dtype) ||
+           options->second->width != lmc_dtype_width(options->dtype) ||
+           options->second->is_predicted))))
         return LMC_ERR_ARGUMENT;
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
@@ -7963,10 +9597,15 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
     q->info.reason = "";
     q->width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->width;
-    q->info.loss.measure = options->bits == 0 ? options->measure : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE : LMC_MEASURE_UPDATE;
-    if (options->dtype != LMC_F32 && options->dtype != LMC_BF16) (void)lmc__keep_lossless(q, "its elements are not F32 or BF16");
-    else if (q->n < LMC__MIN_QUANTISED) (void)lmc__keep_lossless(q, "it has fewer than 16,384 elements");
-    else if (q->info.loss.measure == LMC_MEASURE_UPDATE && options->role == LMC_ROLE_OTHER) (void)lmc__keep_lossless(q, "only moments have an update");
+    q->info.loss.measure = options->bits == 0                ? options->measure
+                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
+                                                             : LMC_MEASURE_UPDATE;
+    if (options->dtype != LMC_F32 && options->dtype != LMC_BF16)
+        (void)lmc__keep_lossless(q, "its elements are not F32 or BF16");
+    else if (q->n < LMC__MIN_QUANTISED)
+        (void)lmc__keep_lossless(q, "it has fewer than 16,384 elements");
+    else if (q->info.loss.measure == LMC_MEASURE_UPDATE && options->role == LMC_ROLE_OTHER)
+        (void)lmc__keep_lossless(q, "only moments have an update");
     else {
         f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
         if (f) {
@@ -7989,7 +9628,8 @@ LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
     if (q->codes) (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
-    if (q->scales) (void)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], 0);
+    if (q->scales)
+        (void)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], 0);
     (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
 }
 
@@ -8000,7 +9640,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset, size_t size, const void *second)
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
+                                     size_t size, const void *second)
 {
     const lmc__kernels *const k = lmc__get_kernels();
     uint8_t *const p = (uint8_t *)data;
@@ -8008,229 +9649,21 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
     uint16_t symbols[LMC__QUANTISED_STRIP];
     uint8_t high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
     size_t i, part;
-    if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width || size > q->n * q->width - offset) return LMC_ERR_ARGUMENT;
-    if (q->info.is_lossless || q->is_recovered) return LMC_OK; /* which is exact, whatever the elements */
+    if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width ||
+        size > q->n * q->width - offset)
+        return LMC_ERR_ARGUMENT;
+    if (q->info.is_lossless || q->is_recovered)
+        return LMC_OK; /* which is exact, whatever the elements */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < size; i += part) {
         part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
-        (void)lmc__quantize_strip(k, q, high, q->low_bits ? low : NULL, symbols, p + i, p + i, s ? s + i : NULL, (offset + i) / q->width, part / q->width);
+        (void)lmc__quantize_strip(k, q, high, q->low_bits ? low : NULL, symbols, p + i, p + i,
+                                  s ? s + i : NULL, (offset + i) / q->width, part / q->width);
     }
     return LMC_OK;
 }
 
-/* == 9 snapshots ===================================================================================================== */
-
-/* -- 9.1 identities (spec 9.2, 9.3) -- */
-
-/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
-static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
-{
-    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
-    static const uint32_t power[64] = {
-        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
-        0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
-        0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
-        0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
-        0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
-        0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
-        0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
-        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000
-    };
-    unsigned i;
-    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
-        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
-    return a ^ b;
-}
-
-typedef struct lmc__sha256 {
-    uint32_t state[8];
-    uint64_t size;
-    uint8_t block[64];
-} lmc__sha256;
-
-static void lmc__sha256_init(lmc__sha256 *sha)
-{
-    static const uint32_t start[8] = {
-        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19
-    };
-    memcpy(sha->state, start, sizeof start);
-    sha->size = 0;
-}
-
-/* FIPS 180-4, 6.2.2 */
-static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
-{
-    static const uint32_t constants[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2
-    };
-    uint32_t w[64], v[8];
-    int t;
-#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
-    for (t = 0; t < 16; t++)
-        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
-    for (; t < 64; t++)
-        w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) + w[t - 7] +
-               (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
-    memcpy(v, state, sizeof v);
-    for (t = 0; t < 64; t++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
-        uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
-    }
-    for (t = 0; t < 8; t++) state[t] += v[t];
-#undef LMC__ROTR
-}
-
-static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
-{
-    const uint8_t *p = (const uint8_t *)data;
-    while (size != 0) {
-        size_t used = (size_t)(sha->size & 63), n = lmc__min(64 - used, size);
-        memcpy(sha->block + used, p, n);
-        sha->size += n;
-        p += n;
-        size -= n;
-        if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
-    }
-}
-
-static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
-{
-    static const uint8_t pad[64] = {0x80};
-    const uint64_t bits = sha->size * 8;
-    uint8_t end[8];
-    int i;
-    lmc__sha256_update(sha, pad, 1 + (size_t)((119 - (sha->size & 63)) & 63)); /* up to 8 bytes before a block's end */
-    for (i = 0; i < 8; i++) end[i] = (uint8_t)(bits >> (56 - 8 * i));
-    lmc__sha256_update(sha, end, 8);
-    for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies in one block, and in one
- * leaf of one tensor (spec 9.2) or in none. Pieces are planned in order, their CRCs taken in parallel, then absorbed in order.
- * A file without tensors counts as one tensor. */
-typedef struct lmc__digester {
-    const lmc_file *file;
-    uint64_t planned;        /* how far pieces are planned */
-    size_t planned_tensor;
-    uint64_t absorbed;       /* bytes of the file */
-    size_t tensor;           /* the one that is being absorbed, or next */
-    uint64_t tensor_done;    /* bytes of it */
-    uint32_t file_crc, leaf_crc, leaf_size;
-    lmc__sha256 sha;
-    uint8_t *identities;     /* where they go: 32 bytes for each tensor, or for the file */
-} lmc__digester;
-
-static void lmc__begin_identity(lmc__digester *d)
-{
-    lmc__sha256_init(&d->sha);
-    lmc__sha256_update(&d->sha, "LMC tensor 1", 13);
-    d->tensor_done = 0;
-    d->leaf_size = d->leaf_crc = 0;
-}
-
-static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
-{
-    memset(d, 0, sizeof *d);
-    d->file = file;
-    lmc__begin_identity(d);
-}
-
-static size_t lmc__count_identities(const lmc_file *file) { return file->n_tensors ? file->n_tensors : 1; }
-
-/* The next piece, at most max > 0 bytes. */
-static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
-{
-    const lmc_tensor *t = d->file->tensors;
-    uint64_t start = 0, end = UINT64_MAX;
-    lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors && t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned) d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor) end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
-    if (piece.in_tensor) end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
-    piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
-    d->planned += piece.size;
-    return piece;
-}
-
-static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
-{
-    const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
-    const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
-    unsigned i;
-    if (d->leaf_size) {
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-    }
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
-    lmc__sha256_finish(&d->sha, identity);
-    d->tensor++;
-    lmc__begin_identity(d);
-}
-
-static void lmc__finish_identity(lmc__digester *d) { lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE); }
-
-/* Tensors that are complete now, empty ones included. */
-static void lmc__finish_identities(lmc__digester *d)
-{
-    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size) lmc__finish_identity(d);
-}
-
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
-    d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
-    d->absorbed += piece->size;
-    if (!piece->in_tensor) return;
-    lmc__finish_identities(d);
-    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
-    d->leaf_size += piece->size;
-    d->tensor_done += piece->size;
-    if (d->leaf_size == LMC__LEAF_SIZE) {
-        uint8_t field[4];
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-        d->leaf_size = d->leaf_crc = 0;
-    }
-}
-
-/* All bytes of the file are absorbed. */
-static void lmc__finish_digester(lmc__digester *d)
-{
-    if (d->file->n_tensors) lmc__finish_identities(d);
-    else lmc__finish_identity(d);
-}
-
-/* -- 9.2 memory -- */
+/* == snapshot/buffer.h ============================================================================ */
 
 typedef struct lmc__buffer {
     uint8_t *data;
@@ -8245,7 +9678,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending is linear. */
+/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
+ * is linear. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -8279,31 +9713,244 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
     return lmc__append(b, field, 4);
 }
 
+/* == snapshot/sha256.h ============================================================================ */
+
+typedef struct lmc__sha256 {
+    uint32_t state[8];
+    uint64_t size;
+    uint8_t block[64];
+} lmc__sha256;
+
+static void lmc__sha256_init(lmc__sha256 *sha)
+{
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memcpy(sha->state, start, sizeof start);
+    sha->size = 0;
+}
+
+/* FIPS 180-4, 6.2.2 */
+static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
+{
+    static const uint32_t constants[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
+        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
+        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
+        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
+        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
+        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
+        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
+        0xc67178f2};
+    uint32_t w[64], v[8];
+    int t;
+#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
+    for (t = 0; t < 16; t++)
+        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
+               (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
+    for (; t < 64; t++)
+        w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
+               w[t - 7] + (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
+    memcpy(v, state, sizeof v);
+    for (t = 0; t < 64; t++) {
+        uint32_t a = v[0], e = v[4];
+        uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
+                      ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
+        uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
+                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof v[0]);
+        v[4] += t1;
+        v[0] = t1 + t2;
+    }
+    for (t = 0; t < 8; t++) state[t] += v[t];
+#undef LMC__ROTR
+}
+
+static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)data;
+    while (size != 0) {
+        size_t used = (size_t)(sha->size & 63), n = lmc__min(64 - used, size);
+        memcpy(sha->block + used, p, n);
+        sha->size += n;
+        p += n;
+        size -= n;
+        if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
+    }
+}
+
+static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
+{
+    static const uint8_t pad[64] = {0x80};
+    const uint64_t bits = sha->size * 8;
+    uint8_t end[8];
+    int i;
+    lmc__sha256_update(
+        sha, pad,
+        1 + (size_t)((119 - (sha->size & 63)) & 63)); /* up to 8 bytes before a block's end */
+    for (i = 0; i < 8; i++) end[i] = (uint8_t)(bits >> (56 - 8 * i));
+    lmc__sha256_update(sha, end, 8);
+    for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* == snapshot/identity.h ========================================================================== */
+
+/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies
+ * in one block, and in one leaf of one tensor (spec 9.2) or in none. Pieces are planned in order,
+ * their CRCs taken in parallel, then absorbed in order. A file without tensors counts as one
+ * tensor. */
+typedef struct lmc__digester {
+    const lmc_file *file;
+    uint64_t planned; /* how far pieces are planned */
+    size_t planned_tensor;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
+    uint32_t file_crc, leaf_crc, leaf_size;
+    lmc__sha256 sha;
+    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+} lmc__digester;
+
+static void lmc__begin_identity(lmc__digester *d)
+{
+    lmc__sha256_init(&d->sha);
+    lmc__sha256_update(&d->sha, "LMC tensor 1", 13);
+    d->tensor_done = 0;
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
+{
+    memset(d, 0, sizeof *d);
+    d->file = file;
+    lmc__begin_identity(d);
+}
+
+static size_t lmc__count_identities(const lmc_file *file)
+{
+    return file->n_tensors ? file->n_tensors : 1;
+}
+
+/* The next piece, at most max > 0 bytes. */
+static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
+{
+    const lmc_tensor *t = d->file->tensors;
+    uint64_t start = 0, end = UINT64_MAX;
+    lmc__piece piece;
+    piece.in_tensor = 1;
+    piece.crc = 0;
+    if (d->file->n_tensors) {
+        while (d->planned_tensor < d->file->n_tensors &&
+               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
+            d->planned_tensor++;
+        if (d->planned_tensor < d->file->n_tensors) {
+            start = t[d->planned_tensor].offset;
+            end = start + t[d->planned_tensor].size;
+        }
+        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
+        if (!piece.in_tensor)
+            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
+    }
+    if (piece.in_tensor)
+        end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
+    d->planned += piece.size;
+    return piece;
+}
+
+static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
+{
+    const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
+    const char *dtype = t ? t->dtype : "U8";
+    const unsigned rank = t ? t->rank : 1;
+    uint8_t field[8];
+    unsigned i;
+    if (d->leaf_size) {
+        lmc__store32(field, d->leaf_crc);
+        lmc__sha256_update(&d->sha, field, 4);
+    }
+    field[0] = (uint8_t)strlen(dtype);
+    lmc__sha256_update(&d->sha, field, 1);
+    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
+    field[0] = (uint8_t)rank;
+    lmc__sha256_update(&d->sha, field, 1);
+    for (i = 0; i < rank; i++) {
+        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
+        lmc__sha256_update(&d->sha, field, 8);
+    }
+    lmc__store64(field, d->tensor_done);
+    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_finish(&d->sha, identity);
+    d->tensor++;
+    lmc__begin_identity(d);
+}
+
+static void lmc__finish_identity(lmc__digester *d)
+{
+    lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+}
+
+/* Tensors that are complete now, empty ones included. */
+static void lmc__finish_identities(lmc__digester *d)
+{
+    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
+        lmc__finish_identity(d);
+}
+
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
+{
+    d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
+    d->absorbed += piece->size;
+    if (!piece->in_tensor) return;
+    lmc__finish_identities(d);
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) {
+        uint8_t field[4];
+        lmc__store32(field, d->leaf_crc);
+        lmc__sha256_update(&d->sha, field, 4);
+        d->leaf_size = d->leaf_crc = 0;
+    }
+}
+
+/* All bytes of the file are absorbed. */
+static void lmc__finish_digester(lmc__digester *d)
+{
+    if (d->file->n_tensors) lmc__finish_identities(d);
+    else lmc__finish_identity(d);
+}
+
+/* == snapshot/pipeline.h ========================================================================== */
+
 /* Bytes to be written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a wave while what the wave
- * before it has made is written and what the next one needs is read, so they have two buffers of each kind. Reading and
- * writing are tasks beside those that code: no threads but those of the caller's lmc_parallel. */
+/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a
+ * wave while what the wave before it has made is written and what the next one needs is read, so
+ * they have two buffers of each kind. Reading and writing are tasks beside those that code: no
+ * threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
     lmc__wave wave;
     const lmc_parallel *parallel;
     lmc__buffer jobs, pieces, workspaces, in[2], out[2];
-    lmc__buffer base;         /* encoding: predictions of the wave's blocks */
-    size_t max_jobs;          /* the reader: of one wave */
-    size_t n_jobs;            /* of the wave that is being planned */
-    unsigned out_number;      /* the wave at hand makes out[out_number] */
-    lmc_task task;            /* what the jobs are */
-    lmc_sink sink;            /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;        /* of the other out */
+    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
+    size_t max_jobs;     /* the reader: of one wave */
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what the jobs are */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    lmc__buffer parts;   /* of the other out */
     int write_failed;
     lmc_stream stream;
-    uint8_t *read_to;         /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t
+        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
     size_t read_size, read_got;
-    size_t read_portion;      /* the most that is read beside one wave */
+    size_t read_portion; /* the most that is read beside one wave */
     int read_failed, ended;
 } lmc__coder;
 
@@ -8312,8 +9959,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user = alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user = c->out[1].alloc_user = alloc_user;
+    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
+        alloc_user;
+    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
+        c->out[1].alloc_user = alloc_user;
 }
 
 static void lmc__free_coder(lmc__coder *c)
@@ -8330,30 +9979,34 @@ static void lmc__free_coder(lmc__coder *c)
     }
 }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are planned; in_parts: to decode
- * blocks of which only a part is kept. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements, int in_parts)
+/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned; in_parts: to decode blocks of which only a part is kept. */
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
+                                      int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     c->max_jobs = lmc__count_jobs(c->parallel, block_size);
     LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
-    LMC__TRY(lmc__reserve(&c->workspaces, (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
+    LMC__TRY(lmc__reserve(&c->workspaces,
+                          (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
     c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
     c->wave.temp_size = temp_size;
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer, less keeps the four buffers in
- * the caches. Not tuned: sizes from 1/2 to 4 MiB were compared on a loaded machine only, which showed no clear best. */
+/* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer,
+ * less keeps the four buffers in the caches. Not tuned: sizes from 1/2 to 4 MiB were compared on a
+ * loaded machine only, which showed no clear best. */
 #define LMC__WAVE_SIZE ((size_t)1 << 20)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
-    return (uint64_t)lmc__count_workers(c->parallel) * (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
+    return (uint64_t)lmc__count_workers(c->parallel) *
+           (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
 }
 
 /* Room for one more job of the wave. */
@@ -8388,7 +10041,9 @@ static void lmc__read_portion(lmc__coder *c)
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
     while (c->read_got < end && !c->ended && !c->read_failed) {
         size_t n = 0;
-        c->read_failed = c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 || n > end - c->read_got;
+        c->read_failed =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 ||
+            n > end - c->read_got;
         if (c->read_failed) break;
         c->ended = n == 0;
         c->read_got += n;
@@ -8410,7 +10065,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     size_t i;
     c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
     if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
-    else for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
+    else
+        for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
     c->n_jobs = 0;
     c->base.size = 0;
@@ -8453,18 +10109,19 @@ static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
-    for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++) lmc__absorb_piece(d, &c->wave.pieces[i]);
+    for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
+        lmc__absorb_piece(d, &c->wave.pieces[i]);
     c->pieces.size = 0;
 }
 
-/* -- 9.3 names in order -- */
+/* == snapshot/names.h ============================================================================= */
 
 /* Something with a name, and an identity where that counts. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity; /* or NULL */
-    size_t file_number;      /* of the base's items: where it is */
+    const uint8_t *identity;  /* or NULL */
+    size_t file_number;       /* of the base's items: where it is */
     const lmc_tensor *tensor; /* NULL: the whole file */
 } lmc__item;
 
@@ -8493,7 +10150,8 @@ static void lmc__sort_items(lmc__item *items, size_t n)
             items[end] = items[0];
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0) child++;
+            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0)
+                child++;
             if (lmc__compare_items(&item, &items[child]) >= 0) break;
             items[root] = items[child];
         }
@@ -8510,7 +10168,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size, const uint8_t *identity)
+static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
+                                        const uint8_t *identity)
 {
     lmc__item item;
     item.name = (const uint8_t *)name;
@@ -8521,8 +10180,9 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set holds 64 bits of each path's
- * SHA-256: a table of open addressing, at most half full, 0 for free. */
+/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set
+ * holds 64 bits of each path's SHA-256: a table of open addressing, at most half full, 0 for free.
+ */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
@@ -8551,14 +10211,16 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
     lmc__sha256_update(&sha, path, strlen(path));
     lmc__sha256_finish(&sha, digest);
     key = lmc__load64(digest) | 1;
-    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1)) LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
+    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1))
+        LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
     table[i] = key;
     return LMC_OK;
 }
 
-/* -- 9.4 sections (spec 5) -- */
+/* == snapshot/sections.h ========================================================================== */
 
-static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number, const uint8_t *body, uint64_t size, const lmc__kernels *k)
+static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
+                                    const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
     lmc__store32(dst + 4, number);
@@ -8575,7 +10237,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p, const lmc__kernels *k)
+static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                        const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
     memcpy(section->kind, p, 4);
@@ -8586,7 +10249,10 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
-static int lmc__is_kind(const lmc__section *section, const char *kind) { return memcmp(section->kind, kind, 4) == 0; }
+static int lmc__is_kind(const lmc__section *section, const char *kind)
+{
+    return memcmp(section->kind, kind, 4) == 0;
+}
 
 /* Path rules of spec 5.1. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -8596,7 +10262,9 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     for (i = 0; i <= size; i++) {
         if (i == size || p[i] == '/') {
             size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') || (n == 2 && p[start] == '.' && p[start + 1] == '.')) return 0;
+            if (n == 0 || (n == 1 && p[start] == '.') ||
+                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
+                return 0;
             start = i + 1;
         } else if (p[i] == 0 || p[i] == '\\') {
             return 0;
@@ -8605,7 +10273,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape, times bits, over 8. */
+/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
+ * times bits, over 8. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -8623,8 +10292,10 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the lmc_tensors first). */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body, size_t size)
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the
+ * lmc_tensors first). */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
+                                       size_t size)
 {
     const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
     uint64_t n_words = 0, n_chars = 0, position = 0;
@@ -8638,7 +10309,9 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     memset(file, 0, sizeof *file);
     LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
     file->size = lmc__load64(p);
-    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) && p[10] == 0 && p[11] == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
+                   p[10] == 0 && p[11] == 0,
+               LMC_ERR_UNSUPPORTED);
     file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
     file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
     file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
@@ -8649,22 +10322,30 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     n_tensors = lmc__load32(p + 32);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
-    LMC__CHECK(file->mtime_ns <= 999999999u && (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)), LMC_ERR_CORRUPT);
+    LMC__CHECK(file->mtime_ns <= 999999999u &&
+                   (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
+               LMC_ERR_CORRUPT);
     LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors == 0 || (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY), LMC_ERR_CORRUPT);
+    LMC__CHECK(n_tensors == 0 ||
+                   (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
+               LMC_ERR_CORRUPT);
     LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
     p += LMC__FILE_BODY_SIZE;
     LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
     p += path_size;
 
-    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least, so this is linear in size. */
+    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least,
+     * so this is linear in size. */
     for (i = 0; i < n_tensors; i++) {
         uint32_t name_size;
         size_t more;
         LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
         name_size = lmc__load32(p + 16);
-        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE && p[21] <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE &&
+                       p[21] <= LMC_MAX_RANK,
+                   LMC_ERR_CORRUPT);
+        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0,
+                   LMC_ERR_CORRUPT);
         more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
         LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
         n_words += p[21];
@@ -8674,7 +10355,8 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     LMC__CHECK(p == end, LMC_ERR_CORRUPT);
 
     memory->size = 0;
-    LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) + 8 * n_words + n_chars + path_size + 1));
+    LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                      8 * n_words + n_chars + path_size + 1));
     tensors = (lmc_tensor *)(void *)memory->data;
     words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
     items = (lmc__item *)(void *)(words + n_words);
@@ -8716,10 +10398,14 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
             t->loss.error = lmc__load32(p) / 4294967296.0;
             p += 4;
         }
-        LMC__CHECK(t->offset >= position && t->offset <= file->size && t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+        LMC__CHECK(t->offset >= position && t->offset <= file->size &&
+                       t->size <= file->size - t->offset,
+                   LMC_ERR_CORRUPT);
         position = t->offset + t->size;
         dtype = lmc_find_dtype(t->dtype);
-        LMC__CHECK(dtype == LMC_AUTO || lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(dtype == LMC_AUTO ||
+                       lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
+                   LMC_ERR_CORRUPT);
     }
     lmc__sort_items(items, n_tensors);
     LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
@@ -8742,18 +10428,21 @@ static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
     return loss->generation != 0;
 }
 
-/* The FILE body of a description from the caller; strings of it are measured here, everything else lmc__parse_file checks. */
+/* The FILE body of a description from the caller; strings of it are measured here, everything else
+ * lmc__parse_file checks. */
 static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
     unsigned j;
-    if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors)) return LMC_ERR_ARGUMENT;
+    if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
+        return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
     if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
     lmc__store64(head, file->size);
     head[8] = (uint8_t)file->kind;
-    head[9] = (uint8_t)((file->has_mode ? LMC__HAS_MODE : 0) | (file->has_mtime ? LMC__HAS_MTIME : 0));
+    head[9] =
+        (uint8_t)((file->has_mode ? LMC__HAS_MODE : 0) | (file->has_mtime ? LMC__HAS_MTIME : 0));
     head[10] = head[11] = 0;
     lmc__store32(head + 12, file->has_mode ? file->mode : 0);
     lmc__store64(head + 16, file->has_mtime ? (uint64_t)file->mtime_s : 0);
@@ -8767,10 +10456,12 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
         size_t dtype_size;
         lmc_loss loss;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK) return LMC_ERR_ARGUMENT;
+        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+            return LMC_ERR_ARGUMENT;
         n = strlen(t->name);
         dtype_size = strlen(t->dtype);
-        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE) return LMC_ERR_ARGUMENT;
+        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
+            return LMC_ERR_ARGUMENT;
         memset(entry, 0, sizeof entry);
         lmc__store64(entry, t->offset);
         lmc__store64(entry + 8, t->size);
@@ -8778,7 +10469,8 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         entry[20] = (uint8_t)dtype_size;
         entry[21] = (uint8_t)t->rank;
         if (lmc__get_loss(t, &loss)) {
-            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1) return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
+            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
+                return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
             entry[22] = (uint8_t)loss.generation;
             entry[23] = (uint8_t)loss.measure;
         }
@@ -8790,24 +10482,29 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
         }
         LMC__TRY(lmc__append(out, t->name, n));
         LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-        if (loss.generation) LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX));
+        if (loss.generation)
+            LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
+                                                       : UINT32_MAX));
     }
     return LMC_OK;
 }
 
 typedef struct lmc__run {
-    uint64_t start;         /* within the file */
+    uint64_t start; /* within the file */
     uint64_t size;
     size_t block_size;
-    uint64_t n_blocks;      /* at most 2^32 - 1 */
+    uint64_t n_blocks; /* at most 2^32 - 1 */
     size_t file_number;
     unsigned prediction, conversion;
     const uint8_t *segments; /* in the body */
     uint32_t n_segments;
 } lmc__run;
 
-/* A RUN body that continues file number file_number, of which *position bytes have been covered; advances *position. */
-static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size, uint32_t file_number, const lmc_file *file, uint64_t *position)
+/* A RUN body that continues file number file_number, of which *position bytes have been covered;
+ * advances *position. */
+static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
+                                      uint32_t file_number, const lmc_file *file,
+                                      uint64_t *position)
 {
     const uint64_t limit = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : file->size;
     uint64_t sum = 0;
@@ -8815,10 +10512,13 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     LMC__CHECK(size >= LMC__RUN_BODY_SIZE, LMC_ERR_CORRUPT);
     run->size = lmc__load64(body);
     n_segments = lmc__load32(body + 12);
-    LMC__CHECK(body[9] <= LMC__PREDICT_OWN && body[10] <= LMC_CONVERT_F32_TO_F16 && body[11] == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(body[9] <= LMC__PREDICT_OWN && body[10] <= LMC_CONVERT_F32_TO_F16 && body[11] == 0,
+               LMC_ERR_UNSUPPORTED);
     LMC__CHECK(body[10] == 0 || body[9] == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
     LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_segments >= 1 && n_segments <= LMC__MAX_SEGMENTS && size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_segments >= 1 && n_segments <= LMC__MAX_SEGMENTS &&
+                   size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(run->size >= 1 && run->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
     run->start = *position;
     run->file_number = file_number;
@@ -8829,10 +10529,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     for (i = 0; i < n_segments; i++) {
         const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
         const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0 : body[9] != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0
+                                           : body[9] != LMC__PREDICT_ZERO,
+                   LMC_ERR_CORRUPT);
         LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position, LMC_ERR_CORRUPT);
-        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position && segment_size <= run->size - sum, LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position,
+                   LMC_ERR_CORRUPT);
+        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position &&
+                       segment_size <= run->size - sum,
+                   LMC_ERR_CORRUPT);
         *position += segment_size;
         sum += segment_size;
     }
@@ -8869,7 +10574,139 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* -- 9.5 predictions (spec 5.2) -- */
+/* Size of the index entry at p, which is known to be sound. */
+static size_t lmc__entry_size(const uint8_t *p)
+{
+    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
+    if (p[8] == 'F') {
+        const uint32_t n_tensors = lmc__load32(body + 32);
+        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+    } else {
+        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+        return size + LMC__BLOCK_ENTRY_SIZE *
+                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+    }
+}
+
+/* Names and identities of everything that has them among n_entries sound index entries at p. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') {
+            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
+            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
+                          *identity = body + (size_t)lmc__load64(p + 16) + 16;
+            uint32_t i;
+            if (n_tensors == 0)
+                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+            for (i = 0; i < n_tensors; i++) {
+                const uint32_t name_size = lmc__load32(entry + 16);
+                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
+                LMC__TRY(lmc__append_item(items, name, name_size,
+                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
+                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+
+static int lmc__has_base(const uint8_t *header)
+{
+    unsigned i, any = 0;
+    for (i = 32; i < 64; i++) any |= header[i];
+    return any != 0;
+}
+
+/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+{
+    size_t i;
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_header(const void *header,
+                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
+                                        uint32_t *chain_depth)
+{
+    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
+    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
+    *chain_depth = lmc__load32((const uint8_t *)header + 64);
+    return LMC_OK;
+}
+
+/* *total += size, if the limits allow that. */
+static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+{
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    if (size > most || *total > most - size) return 0;
+    *total += size;
+    return 1;
+}
+
+/* The beginning of an input that has only size bytes of a header: what to say of it. */
+static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
+{
+    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+}
+
+static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                          uint64_t index_size, uint64_t total,
+                                          const lmc__kernels *k)
+{
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+                   lmc__load64(trailer + 16) == total,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Metadata entries, exactly [p, end). */
+static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
+{
+    lmc__item last, next;
+    uint32_t i;
+    last.name = NULL;
+    last.size = 0;
+    for (i = 0; i < n; i++) {
+        uint32_t key_size, value_size;
+        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
+        key_size = lmc__load32(p);
+        value_size = lmc__load32(p + 4);
+        p += 8;
+        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
+                       value_size <= LMC__MAX_VALUE_SIZE,
+                   LMC_ERR_CORRUPT);
+        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size &&
+                       memchr(p, 0, key_size) == NULL,
+                   LMC_ERR_CORRUPT);
+        next.name = p;
+        next.size = key_size;
+        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        last = next;
+        p += (size_t)key_size + value_size;
+    }
+    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* == snapshot/origin.h ============================================================================ */
 
 /* Bytes of a file. */
 typedef struct lmc__range {
@@ -8879,14 +10716,15 @@ typedef struct lmc__range {
 
 /* Where the predictions of runs come from. */
 typedef struct lmc__origin {
-    const lmc_base *base;      /* or NULL */
-    lmc__buffer items;         /* of the base, in order: lmc__item */
+    const lmc_base *base;                /* or NULL */
+    lmc__buffer items;                   /* of the base, in order: lmc__item */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst, size_t size); /* of this snapshot, or NULL */
-    int in_place;              /* its files are those of the base, too, which is not at hand otherwise */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size); /* of this snapshot, or NULL */
+    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
     void *user;
-    lmc__buffer ranges;        /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;          /* of a conversion */
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* of a conversion */
 } lmc__origin;
 
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
@@ -8900,7 +10738,8 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         lmc__item item;
-        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors)) return LMC_ERR_ARGUMENT;
+        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
+            return LMC_ERR_ARGUMENT;
         for (j = 0; j < lmc__count_identities(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
@@ -8924,15 +10763,21 @@ static void lmc__free_origin(lmc__origin *o)
     lmc__free_buffer(&o->wide);
 }
 
-static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i) { return (const lmc__item *)(const void *)o->items.data + i; }
+static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
+{
+    return (const lmc__item *)(const void *)o->items.data + i;
+}
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size
+                        : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's), plus 1; or 0. Of several, the one in the
- * file of that path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name, const char *dtype, uint64_t size)
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
+ * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
     size_t low = 0, high = n;
@@ -8945,18 +10790,24 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
         if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
         else high = middle;
     }
-    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0; low++) {
+    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0;
+         low++) {
         const lmc__item *item = lmc__get_item(o, low);
-        const int is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
-        if ((item->tensor != NULL) != (dtype != NULL) || (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size) continue;
+        const int is_of_path =
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+        if ((item->tensor != NULL) != (dtype != NULL) ||
+            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
+            continue;
         if (is_of_path) return (uint32_t)low + 1;
         if (!found) found = (uint32_t)low + 1;
     }
     return found;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by their own snapshot. */
-static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset, uint64_t size)
+/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
+ * their own snapshot. */
+static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
+                              uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
     const size_t n = o->ranges.size / sizeof *ranges;
@@ -8964,10 +10815,13 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
     if (size == 0) return 1;
     while (low < high) { /* the first that ends behind offset, or belongs to a later file */
         const size_t middle = low + (high - low) / 2;
-        if (ranges[middle].file_number < file_number || (ranges[middle].file_number == file_number && ranges[middle].end <= offset)) low = middle + 1;
+        if (ranges[middle].file_number < file_number ||
+            (ranges[middle].file_number == file_number && ranges[middle].end <= offset))
+            low = middle + 1;
         else high = middle;
     }
-    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset && size <= ranges[low].end - offset;
+    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset &&
+           size <= ranges[low].end - offset;
 }
 
 /* Every segment's prediction is there. */
@@ -8989,7 +10843,8 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
             LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
         } else {
             const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset, LMC_ERR_CORRUPT);
+            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+                       LMC_ERR_CORRUPT);
             LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
         }
     }
@@ -9014,35 +10869,10 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* F32 to F16, likewise. */
-LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
 {
-    const unsigned sign = v >> 16 & 0x8000;
-    const uint32_t magnitude = v & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach infinity, as it should */
-        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
-    {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
-        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000, half = (uint32_t)1 << (shift - 1);
-        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
-    }
+    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
 }
-
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
-{
-    uint8_t *const out = (uint8_t *)dst;
-    const uint8_t *const in = (const uint8_t *)src;
-    size_t i;
-    if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else
-        for (i = 0; i < n; i++) lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
-}
-
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i) { return run->segments + (size_t)LMC__SEGMENT_SIZE * i; }
 
 /* Bytes of prediction for one of the run. */
 static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
@@ -9067,8 +10897,10 @@ static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const u
     return found;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too, and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number, uint64_t start)
+/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+ * and is best read at once. */
+static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
+                        uint64_t start)
 {
     const uint8_t *segment = lmc__segment_at(run, i);
     lmc__range found;
@@ -9078,9 +10910,11 @@ static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, s
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number, uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
+                                       uint64_t start, uint8_t *dst, size_t size)
 {
-    if (run->prediction == LMC__PREDICT_BASE && !o->in_place) return o->base->read(o->base->user, file_number, start, dst, size);
+    if (run->prediction == LMC__PREDICT_BASE && !o->in_place)
+        return o->base->read(o->base->user, file_number, start, dst, size);
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
@@ -9089,12 +10923,15 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
-static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
+                                            uint8_t *dst, size_t size)
 {
     uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
     offset += run->start;
-    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place) return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back) return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
+        return LMC_ERR_BASE_MISSING;
+    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
+        return LMC_ERR_READ_BACK;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
@@ -9110,8 +10947,11 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else {
             from = lmc__locate(o, run, p);
             from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, low + 1, from.file_number, from.start + lmc__scale(run) * part); low++)
-                part += (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, low + 1) + 16));
+            for (; part < size && lmc__follows(o, run, low + 1, from.file_number,
+                                               from.start + lmc__scale(run) * part);
+                 low++)
+                part += (size_t)lmc__min64(size - part,
+                                           lmc__load64(lmc__segment_at(run, low + 1) + 16));
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -9121,24 +10961,36 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
-/* -- 9.6 writer -- */
+/* The base that the header wants is the one of the origin. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
 
-/* Files of unknown size are cut into runs of this many bytes, which are collected before they are written. */
+/* == snapshot/writer.h ============================================================================ */
+
+/* Files of unknown size are cut into runs of this many bytes, which are collected before they are
+ * written. */
 #define LMC__PENDING_SIZE ((size_t)16 << 20)
-/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
+ * 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype share one. */
+/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype
+ * share one. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
 struct lmc_writer {
     lmc_writer_options options;
-    enum lmc_status status;     /* the first error stays */
-    uint64_t offset;            /* bytes written, or about to be */
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
     lmc__coder coder;
-    lmc__buffer index;          /* entries of the index so far */
-    lmc__buffer body;           /* of the section at hand */
-    lmc__buffer metadata;       /* encoded entries, in the order they came */
-    lmc__buffer paths;          /* see lmc__add_path */
+    lmc__buffer index;    /* entries of the index so far */
+    lmc__buffer body;     /* of the section at hand */
+    lmc__buffer metadata; /* encoded entries, in the order they came */
+    lmc__buffer paths;    /* see lmc__add_path */
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
@@ -9147,23 +10999,24 @@ struct lmc_writer {
     lmc_file file;
     lmc__buffer file_memory;
     enum lmc_dtype default_dtype;
-    uint64_t position;          /* bytes of the file that are in runs begun so far */
+    uint64_t position; /* bytes of the file that are in runs begun so far */
     size_t next_tensor;
-    size_t identities_at;       /* in index: File_Size, File_CRC, identities of this file */
+    size_t identities_at; /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
     lmc__origin origin;
     lmc__run run;
-    uint64_t run_left;          /* bytes of the run that are in no job yet */
+    uint64_t run_left; /* bytes of the run that are in no job yet */
     enum lmc_dtype dtype;
     size_t block_size;
-    uint32_t block;             /* number of the next block */
+    uint32_t block;                 /* number of the next block */
     const lmc_quantizer *quantizer; /* of the run, or NULL */
-    uint64_t quantised_from;    /* where its tensor begins */
-    lmc__buffer quantised;      /* lmc__quantised_range, of all files */
-    int has_quantizer;          /* the file at hand does */
-    lmc__buffer run_head;       /* to be written before the run's first block: header and body of its section */
-    lmc__buffer carry;          /* the beginning of a block; of a run if the file's size is unknown */
+    uint64_t quantised_from;        /* where its tensor begins */
+    lmc__buffer quantised;          /* lmc__quantised_range, of all files */
+    int has_quantizer;              /* the file at hand does */
+    lmc__buffer
+        run_head; /* to be written before the run's first block: header and body of its section */
+    lmc__buffer carry; /* the beginning of a block; of a run if the file's size is unknown */
 };
 
 /* A tensor that is not in the file as it is read back. */
@@ -9175,43 +11028,59 @@ typedef struct lmc__quantised_range {
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
 static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    const lmc__quantised_range *const ranges =
+        (const lmc__quantised_range *)(const void *)w->quantised.data;
     size_t low = 0, high = w->quantised.size / sizeof *ranges;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         const lmc__range *const r = &ranges[middle].range;
-        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset)) low = middle + 1;
+        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset))
+            low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second moment, nor parts of elements. */
+/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
+ * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
 {
-    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    const lmc__quantised_range *const ranges =
+        (const lmc__quantised_range *)(const void *)w->quantised.data;
     const size_t n = w->quantised.size / sizeof *ranges;
     size_t i;
-    for (i = lmc__find_quantised(w, file_number, offset); i < n && ranges[i].range.file_number == file_number && ranges[i].range.start < offset + size; i++) {
+    for (i = lmc__find_quantised(w, file_number, offset);
+         i < n && ranges[i].range.file_number == file_number &&
+         ranges[i].range.start < offset + size;
+         i++) {
         const lmc__range *const r = &ranges[i].range;
         const unsigned width = ranges[i].quantizer->width;
-        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width || (offset + size < r->end && (offset + size - r->start) % width)) return 0;
+        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width ||
+            (offset + size < r->end && (offset + size - r->start) % width))
+            return 0;
     }
     return 1;
 }
 
 /* The caller's read_back, and what the snapshot has of that. */
-static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
 {
     const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantised_range *const ranges = (const lmc__quantised_range *)(const void *)w->quantised.data;
+    const lmc__quantised_range *const ranges =
+        (const lmc__quantised_range *)(const void *)w->quantised.data;
     const size_t n = w->quantised.size / sizeof *ranges;
     size_t i;
     LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantised(w, file_number, offset); i < n && ranges[i].range.file_number == file_number && ranges[i].range.start < offset + size; i++) {
+    for (i = lmc__find_quantised(w, file_number, offset);
+         i < n && ranges[i].range.file_number == file_number &&
+         ranges[i].range.start < offset + size;
+         i++) {
         const lmc__range *const r = &ranges[i].range;
-        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset), from - r->start, (size_t)(to - from), NULL));
+        const uint64_t from = r->start > offset ? r->start : offset,
+                       to = lmc__min64(r->end, offset + size);
+        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset),
+                              from - r->start, (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
@@ -9240,7 +11109,8 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink, const lmc_writer_options *options)
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                        const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
     uint8_t header[LMC__HEADER_SIZE];
@@ -9248,7 +11118,8 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     lmc_writer *w;
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) || (unsigned)options->level > LMC_LEVEL_MAX ||
+    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX ||
         lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
@@ -9258,8 +11129,10 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_task;
-    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user = options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user = w->quantised.alloc_user = options->alloc_user;
+    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
+        options->alloc_user;
+    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
+        w->quantised.alloc_user = options->alloc_user;
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
@@ -9307,18 +11180,26 @@ static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
     enum lmc_dtype dtype;
     if (!q) return LMC_OK;
     dtype = lmc_find_dtype(t->dtype);
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width || t->size != q->n * q->width) return LMC_ERR_ARGUMENT;
-    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1)) return LMC_ERR_ARGUMENT;
-    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE) ? LMC_OK : LMC_ERR_ARGUMENT;
+    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width ||
+        t->size != q->n * q->width)
+        return LMC_ERR_ARGUMENT;
+    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1))
+        return LMC_ERR_ARGUMENT;
+    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
+               ? LMC_OK
+               : LMC_ERR_ARGUMENT;
 }
 
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
+static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                       enum lmc_dtype default_dtype)
 {
     enum lmc_status status;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++) LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
+    for (i = 0; i < file->n_tensors && file->tensors; i++)
+        LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
     status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
@@ -9344,7 +11225,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     }
     w->n_files++;
     w->identities_at = w->index.size;
-    LMC__TRY(lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
+    LMC__TRY(
+        lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
     w->in_file = 1;
     w->default_dtype = default_dtype;
     w->position = 0;
@@ -9355,7 +11237,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file, enum
     return LMC_OK;
 }
 
-/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset of a segment. */
+/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset
+ * of a segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t number;
@@ -9365,13 +11248,16 @@ typedef struct lmc__prediction {
 static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_quantizer *const quantizer = lmc__get_quantizer(t);
-    const lmc_twin *const twin = t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
+    const lmc_twin *const twin =
+        t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 && twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
+    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
+        twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
         const uint64_t size = twin->conversion ? 2 * t->size : t->size;
         if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
-            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) && lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
+            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) &&
+            lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
             found.kind = LMC__PREDICT_OWN;
             found.conversion = twin->conversion;
             found.number = (uint32_t)twin->file_number + 1;
@@ -9379,25 +11265,32 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base && !quantizer) found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path, t ? t->dtype : NULL, t ? t->size : w->file.size);
+    if (w->origin.base && !quantizer)
+        found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
+                                       t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only in a later run can it refer to that. */
+/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
+ * it refer to that. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->n_files - 1 && (twin->offset >= start || t->size > start - twin->offset);
+    return twin && twin->file_number == w->n_files - 1 &&
+           (twin->offset >= start || t->size > start - twin->offset);
 }
 
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
-static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype, const lmc__prediction *prediction, int is_quantised)
+static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
+                                      const lmc__prediction *prediction, int is_quantised)
 {
-    return lmc__get_block_size(dtype, w->options.log2_block, prediction->kind != LMC__PREDICT_ZERO || is_quantised);
+    return lmc__get_block_size(dtype, w->options.log2_block,
+                               prediction->kind != LMC__PREDICT_ZERO || is_quantised);
 }
 
-/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction. */
+/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
+ */
 static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__prediction *prediction)
 {
     const lmc_file *f = &w->file;
@@ -9407,7 +11300,9 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
     w->quantizer = NULL;
     memset(prediction, 0, sizeof *prediction);
     if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
-    while (w->next_tensor < f->n_tensors && f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start) w->next_tensor++;
+    while (w->next_tensor < f->n_tensors &&
+           f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start)
+        w->next_tensor++;
     if (w->next_tensor < f->n_tensors) {
         size_t i = w->next_tensor;
         end = f->tensors[i].offset;
@@ -9421,10 +11316,14 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             w->quantizer = f->tensors[i].quantizer;
             w->quantised_from = f->tensors[i].offset;
             if (f->tensors[i].size < own && !w->quantizer)
-                for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end && f->tensors[i].size < own &&
-                          lmc_find_dtype(f->tensors[i].dtype) == *dtype && !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start); i++) {
+                for (i++;
+                     i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
+                     f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
+                     !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start);
+                     i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
-                    if (next.kind != prediction->kind || next.conversion != prediction->conversion) break;
+                    if (next.kind != prediction->kind || next.conversion != prediction->conversion)
+                        break;
                     end += f->tensors[i].size;
                 }
         }
@@ -9433,7 +11332,8 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
 }
 
 /* The run's segments: one for each tensor that is predicted, else one for all. */
-static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size, const lmc__prediction *prediction)
+static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size,
+                                            const lmc__prediction *prediction)
 {
     const uint64_t end = w->position + size;
     uint64_t at = w->position;
@@ -9445,7 +11345,8 @@ static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size, const 
         uint64_t stop = end, start = 0;
         uint8_t segment[LMC__SEGMENT_SIZE];
         if (prediction->kind != LMC__PREDICT_ZERO && w->file.n_tensors) {
-            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at) i++; /* empty ones, too */
+            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at)
+                i++; /* empty ones, too */
             t = &w->file.tensors[i];
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
@@ -9456,7 +11357,9 @@ static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size, const 
         lmc__store32(segment + 4, found.number);
         lmc__store64(segment + 8, at);
         lmc__store64(segment + 16, stop - at);
-        lmc__store64(segment + 24, found.number == 0 ? 0 : found.offset + (found.conversion ? 2 : 1) * (at - start));
+        lmc__store64(segment + 24, found.number == 0
+                                       ? 0
+                                       : found.offset + (found.conversion ? 2 : 1) * (at - start));
         LMC__TRY(lmc__append(&w->run_head, segment, sizeof segment));
         at = stop;
         if (++n == LMC__MAX_SEGMENTS && at < end) return LMC_ERR_LIMIT;
@@ -9465,8 +11368,10 @@ static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size, const 
     return LMC_OK;
 }
 
-/* Begin a run of at most size bytes that continues the file; what does not fill an element is left for a run of bytes. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype, const lmc__prediction *prediction)
+/* Begin a run of at most size bytes that continues the file; what does not fill an element is left
+ * for a run of bytes. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype,
+                                      const lmc__prediction *prediction)
 {
     unsigned log2_block = 0;
     uint64_t position = w->position;
@@ -9475,9 +11380,11 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     size = lmc__min64(size, LMC__MAX_RUN_SIZE);
     if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
     size -= size % lmc_dtype_width(dtype);
-    if (dtype == LMC_AUTO && size > 4096) size -= size % 8; /* so that every block can be split at any width */
+    if (dtype == LMC_AUTO && size > 4096)
+        size -= size % 8; /* so that every block can be split at any width */
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN) return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
     w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quantizer != NULL);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
     w->run_head.size = 0;
@@ -9501,8 +11408,8 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next, of which at least one is there; available: all that are known to come if the
- * file's size is unknown. */
+/* Begin the run of the bytes that come next, of which at least one is there; available: all that
+ * are known to come if the file's size is unknown. */
 static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
 {
     enum lmc_dtype dtype;
@@ -9510,7 +11417,8 @@ static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
     uint64_t end;
     memset(&prediction, 0, sizeof prediction);
     w->quantizer = NULL;
-    if (w->file.size == LMC_UNKNOWN_SIZE) return lmc__begin_run(w, available, w->default_dtype, &prediction);
+    if (w->file.size == LMC_UNKNOWN_SIZE)
+        return lmc__begin_run(w, available, w->default_dtype, &prediction);
     if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
     end = lmc__plan_run(w, &dtype, &prediction);
     return lmc__begin_run(w, end - w->position, dtype, &prediction);
@@ -9556,10 +11464,12 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
+    if (c->n_jobs ==
+        0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
         const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
         LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16 + head));
-        if (w->origin.base || w->origin.read_back) LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
+        if (w->origin.base || w->origin.read_back)
+            LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
     LMC__TRY(lmc__add_job(c, &job));
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -9577,7 +11487,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dtype = w->dtype;
     job->level = w->options.level;
     job->quantizer = w->quantizer;
-    job->first_element = w->quantizer ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width : 0;
+    job->first_element =
+        w->quantizer
+            ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width
+            : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -9585,8 +11498,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return lmc__plan_job(c, &w->digester, job, size);
 }
 
-/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay until the wave is encoded. */
-static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size, size_t *rest)
+/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
+ * until the wave is encoded. */
+static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
+                                        size_t *rest)
 {
     while (size != 0) {
         size_t n;
@@ -9616,9 +11531,12 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         size_t n = size;
-        if (is_unknown || w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
-            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+        if (is_unknown ||
+            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
+            const size_t whole =
+                is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
+            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
+                return LMC_ERR_LIMIT;
             LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
             n = lmc__min(size, whole - w->carry.size);
             LMC__TRY(lmc__append(&w->carry, data, n));
@@ -9635,14 +11553,18 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in the next span is moved to
- * just before that. */
+/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in
+ * the next span is moved to just before that. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *c = &w->coder;
     const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0 : lmc__get_block_size(LMC_U64, w->options.log2_block, w->options.base || w->options.read_back || w->has_quantizer); /* none is larger */
-    const uint64_t wave_size = lmc__get_wave_size(c, room), span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    const size_t room = is_unknown ? 0
+                                   : lmc__get_block_size(LMC_U64, w->options.log2_block,
+                                                         w->options.base || w->options.read_back ||
+                                                             w->has_quantizer); /* none is larger */
+    const uint64_t wave_size = lmc__get_wave_size(c, room),
+                   span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
     size_t size, rest;
     unsigned number = 0;
@@ -9651,14 +11573,16 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) - w->carry.size;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) -
+           w->carry.size;
     rest = w->carry.size;
     LMC__TRY(lmc__reserve(&c->in[0], room + span));
     data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
     if (!is_unknown) data -= rest;
     if (rest) memcpy(data, w->carry.data, rest);
     w->carry.size = 0;
-    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left), SIZE_MAX / 2);
+    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
+              SIZE_MAX / 2);
     for (;;) {
         lmc__buffer *next = &c->in[number ^= 1];
         lmc__read_portion(c); /* the first, or what no step has read */
@@ -9668,7 +11592,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         size = rest + c->read_got;
         if (size == 0 || (is_unknown && size < span)) break;
         LMC__TRY(lmc__reserve(next, room + span));
-        lmc__want(c, next->data + room, c->ended ? 0 : (size_t)lmc__min64(span, left), (size_t)wave_size);
+        lmc__want(c, next->data + room, c->ended ? 0 : (size_t)lmc__min64(span, left),
+                  (size_t)wave_size);
         LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
         LMC__TRY(lmc__encode_wave(w));
         if (c->read_size == 0) {
@@ -9702,7 +11627,8 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value, size_t size)
+static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
+                                         size_t size)
 {
     size_t key_size;
     if (!key || (!value && size) || w->is_finished) return LMC_ERR_ARGUMENT;
@@ -9734,50 +11660,16 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
-    }
-    return LMC_OK;
-}
-
-/* Size of the index entry at p, which is known to be sound. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE * (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size, *identity = body + (size_t)lmc__load64(p + 16) + 16;
-            uint32_t i;
-            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size, identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
-            }
-        }
+        LMC__TRY(
+            lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
 }
 
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
-    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
+        trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
     const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
     uint64_t body_size;
@@ -9792,7 +11684,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     lmc__store32(head + 40, w->n_metadata);
     body_size = sizeof head + (uint64_t)w->index.size;
     if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(section, "INDX", 0, head, sizeof head, k); /* the head's CRC, to be continued */
+    lmc__put_section_header(section, "INDX", 0, head, sizeof head,
+                            k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
     lmc__store32(section + 16, k->crc32c(0, section, 16));
     lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.data, w->index.size));
@@ -9811,22 +11704,34 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
 }
 
 /* The first error stays: what was written after it would be wrong. */
-#define LMC__STICKY(call) \
-    if (!w) return LMC_ERR_ARGUMENT; \
-    if (w->status == LMC_OK) w->status = (call); \
+#define LMC__STICKY(call)                                                                          \
+    if (!w) return LMC_ERR_ARGUMENT;                                                               \
+    if (w->status == LMC_OK) w->status = (call);                                                   \
     return w->status
 
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
+LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file,
+                                       enum lmc_dtype default_dtype)
 {
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
-LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size) { LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size)); }
-LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream) { LMC__STICKY(lmc__write_stream(w, stream)); }
+LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size)
+{
+    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
+}
+LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream)
+{
+    LMC__STICKY(lmc__write_stream(w, stream));
+}
 LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value, size_t size) { LMC__STICKY(lmc__add_metadata(w, key, value, size)); }
+LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value,
+                                         size_t size)
+{
+    LMC__STICKY(lmc__add_metadata(w, key, value, size));
+}
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w, uint8_t identity[LMC_IDENTITY_SIZE])
+LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
+                                                uint8_t identity[LMC_IDENTITY_SIZE])
 {
     if (!w || !identity || !w->is_finished) return LMC_ERR_ARGUMENT;
     memcpy(identity, w->identity, LMC_IDENTITY_SIZE);
@@ -9838,152 +11743,64 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
     uint64_t pending = 0;
     size_t i;
     if (!w) return 0;
-    for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++) pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
+        pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
 
-/* -- 9.7 reading, both ways -- */
-
-#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header, uint8_t base_identity[LMC_IDENTITY_SIZE], uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at, uint64_t index_size, uint64_t total, const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size && lmc__load64(trailer + 16) == total, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* Metadata entries, exactly [p, end). */
-static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
-{
-    lmc__item last, next;
-    uint32_t i;
-    last.name = NULL;
-    last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
-        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
-        key_size = lmc__load32(p);
-        value_size = lmc__load32(p + 4);
-        p += 8;
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING && value_size <= LMC__MAX_VALUE_SIZE, LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size && memchr(p, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        next.name = p;
-        next.size = key_size;
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
-        last = next;
-        p += (size_t)key_size + value_size;
-    }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* -- 9.8 restore -- */
+/* == snapshot/restore.h =========================================================================== */
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
     uint64_t max_index;
     lmc__coder coder;
-    const uint8_t *at, *end;  /* what is there of the stream, in coder.in[number] */
+    const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
     unsigned number;
-    int is_next_read;         /* the other coder.in holds what follows, from next_room on */
+    int is_next_read; /* the other coder.in holds what follows, from next_room on */
     size_t next_room;
-    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
-    size_t largest;           /* decoded bytes of the largest block of the run */
-    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
-    lmc__buffer index;        /* what the index must say, entries only */
+    int is_other_used; /* blocks of the planned wave are in the other coder.in */
+    size_t largest;    /* decoded bytes of the largest block of the run */
+    uint64_t offset;   /* bytes taken from the stream, from its beginning to `at` */
+    lmc__buffer index; /* what the index must say, entries only */
     lmc__buffer body;
     lmc__buffer items;
-    lmc__buffer paths;        /* see lmc__add_path */
+    lmc__buffer paths; /* see lmc__add_path */
     uint32_t n_files, n_runs;
-    uint64_t total;           /* bytes of all runs so far */
+    uint64_t total; /* bytes of all runs so far */
     lmc__origin origin;
     int has_base, is_sequential;
-    int is_done;              /* the blocks of the planned wave were written by an earlier attempt */
+    int is_done; /* the blocks of the planned wave were written by an earlier attempt */
 
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
     size_t identities_at;
-    uint64_t position;        /* bytes of the file in runs so far */
+    uint64_t position; /* bytes of the file in runs so far */
     lmc__digester digester;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they are decoded, and a wave
- * then has up to twice as many. */
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, and a wave then has up to twice as many. */
 #define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
 
-/* Decode the wave that is planned, and read on; what was decoded is written beside the next one. Before what is read there is
- * room for the beginning of a block that ends in it. */
+/* Decode the wave that is planned, and read on; what was decoded is written beside the next one.
+ * Before what is read there is room for the beginning of a block that ends in it. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
-    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended, is_coding = c->n_jobs != 0;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
+              is_coding = c->n_jobs != 0;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
         r->next_room = lmc_bound_block(r->largest);
-        if (r->largest) size = lmc__count_workers(c->parallel) * (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        if (r->largest)
+            size = lmc__count_workers(c->parallel) *
+                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        LMC__TRY(
+            lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
         lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -10004,7 +11821,9 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->number ^ 1];
-    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    if (!r->is_next_read)
+        LMC__TRY(
+            lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
     if (left > r->next_room) { /* which was for smaller blocks */
@@ -10026,7 +11845,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 /* Makes size bytes lie at r->at; fewer only at the end of the stream. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
-    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended)) LMC__TRY(lmc__turn_buffer(r));
+    while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
+        LMC__TRY(lmc__turn_buffer(r));
     return LMC_OK;
 }
 
@@ -10068,7 +11888,8 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
         LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
         r->body.size += step;
     }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
+               LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
@@ -10088,7 +11909,8 @@ static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
     return lmc__grow_index(r, r->body.data, r->body.size);
 }
 
-static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
+                                         const uint8_t *head)
 {
     const lmc_restore_options *o = r->options;
     LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);
@@ -10108,7 +11930,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     r->in_file = 1;
     r->position = 0;
     lmc__begin_digester(&r->digester, &r->file);
-    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0)
+        return LMC_ERR_WRITE;
     return LMC_OK;
 }
 
@@ -10133,9 +11956,11 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 }
 
 /* Plan the block at hand. */
-static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block, size_t size)
+static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
+                                          size_t size)
 {
-    const uint64_t offset = block * run->block_size, n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+    const uint64_t offset = block * run->block_size,
+                   n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->n_done;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -10151,10 +11976,13 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done)) LMC__TRY(lmc__decode_wave(r));
+    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done))
+        LMC__TRY(lmc__decode_wave(r));
     r->is_done = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    if (c->n_jobs == 0)
+        LMC__TRY(lmc__reserve(
+            out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
     LMC__TRY(lmc__add_job(c, &job));
     job->position = position;
     job->info = info;
@@ -10167,9 +11995,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_done = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
-        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset, job->dst, size));
+        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
+                                     job->dst, size));
     } else if (info.has_prediction) {
-        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size)); /* which is decoded over it */
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
+                                      size)); /* which is decoded over it */
         job->base = job->dst;
         job->own = run->prediction == LMC__PREDICT_OWN;
     }
@@ -10181,13 +12011,15 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_job(c, &r->digester, job, size);
 }
 
-static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section, const uint8_t *head)
+static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
+                                        const uint8_t *head)
 {
     uint64_t block;
     lmc__run run;
     LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
+    LMC__TRY(
+        lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
@@ -10200,23 +12032,30 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     }
     r->n_runs++;
     r->largest = lmc__block_size_at(&run, 0);
-    LMC__TRY(lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
-    for (block = 0; block < run.n_blocks; block++) LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
+    LMC__TRY(
+        lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    for (block = 0; block < run.n_blocks; block++)
+        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section, uint8_t identity[LMC_IDENTITY_SIZE])
+static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
+                                          uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
     const uint8_t *p;
     LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     p = r->body.data;
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE && r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
+                   r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size, lmc__load32(p + 40)));
+    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size,
+                                 lmc__load32(p + 40)));
     LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
@@ -10230,7 +12069,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
-    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE) return lmc__short_header(r->at, (size_t)(r->end - r->at));
+    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
+        return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
     LMC__TRY(lmc__check_base(&r->origin, r->at));
     r->has_base = lmc__has_base(r->at);
@@ -10252,13 +12092,16 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at, r->offset, k));
+    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
+                                r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc_restore_options *options, uint8_t identity[LMC_IDENTITY_SIZE])
+LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+                                             const lmc_restore_options *options,
+                                             uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc_restore_options defaults;
     uint8_t found[LMC_IDENTITY_SIZE];
@@ -10272,14 +12115,17 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->max_index = options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    r->max_index =
+        options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_task;
-    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user = r->file_memory.alloc_user = options->alloc_user;
-    status = lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
+    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
+        r->file_memory.alloc_user = options->alloc_user;
+    status =
+        lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
     r->origin.in_place = options->in_place;
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
@@ -10296,83 +12142,94 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream, const lmc
     return status;
 }
 
-/* -- 9.9 reader -- */
+/* == snapshot/reader.h ============================================================================ */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;               /* its segments are in reader->index */
     uint64_t first_block;       /* in reader->block_at */
     const uint8_t *blocks;      /* in reader->index: LMC__BLOCK_ENTRY_SIZE bytes each */
-    enum lmc_status prediction; /* salvage: whether its prediction can be found. LMC_ERR_NOT_FOUND: its section is lost */
+    enum lmc_status prediction; /* salvage: whether its prediction can be found. LMC_ERR_NOT_FOUND:
+                                   its section is lost */
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
     lmc_file file;
     lmc__buffer memory;
     size_t first_run, n_runs;
-    int is_described;           /* salvage: by its section */
-    size_t confirmed_at;        /* in salvage.confirmed */
+    int is_described;    /* salvage: by its section */
+    size_t confirmed_at; /* in salvage.confirmed */
 } lmc__reader_file;
 
 /* What the readers of damaged files have beside the tables of others; section 9.10. */
 typedef struct lmc__salvage {
     lmc_damage damage;
-    uint64_t end;               /* where the index begins, or of the file */
-    lmc__buffer view;           /* bytes of the file from view_at on */
+    uint64_t end;     /* where the index begins, or of the file */
+    lmc__buffer view; /* bytes of the file from view_at on */
     uint64_t view_at;
-    lmc__buffer sections;       /* lmc__found_section; their bodies are in reader->index */
-    lmc__buffer blocks;         /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;            /* with a place */
-    lmc__buffer orphans;        /* lmc__orphan */
-    uint64_t claimed;           /* bytes that were read twice */
-    lmc__buffer container;      /* a block decoded to see whether it is intact; the one of these numbers */
+    lmc__buffer sections; /* lmc__found_section; their bodies are in reader->index */
+    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
+    size_t n_blocks;      /* with a place */
+    lmc__buffer orphans;  /* lmc__orphan */
+    uint64_t claimed;     /* bytes that were read twice */
+    lmc__buffer
+        container; /* a block decoded to see whether it is intact; the one of these numbers */
     uint32_t container_run, container_block;
     enum lmc_status container_status;
-    int in_container;           /* it is being decoded */
+    int in_container; /* it is being decoded */
     /* lmc_next_range */
     size_t file, run, unplaced;
     uint64_t offset, delivered;
     lmc__buffer range;
     lmc__digester digester;
-    int is_whole;               /* the file so far */
-    lmc__buffer confirmed;      /* int8_t: what lmc_confirm says of a file, then of its tensors */
+    int is_whole;          /* the file so far */
+    lmc__buffer confirmed; /* int8_t: what lmc_confirm says of a file, then of its tensors */
 } lmc__salvage;
 
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
     lmc__coder own_coder, *coder; /* the lender's, or the own one */
-    lmc__buffer index;          /* the body, for metadata */
-    lmc__buffer files, runs;    /* arrays of the two above */
-    lmc__buffer block_at;       /* uint64_t: where each block starts; after a run's blocks: where they end */
-    lmc__buffer keys;           /* metadata keys, NUL-terminated; and pointers to the entries */
+    lmc__buffer index;            /* the body, for metadata */
+    lmc__buffer files, runs;      /* arrays of the two above */
+    lmc__buffer
+        block_at;     /* uint64_t: where each block starts; after a run's blocks: where they end */
+    lmc__buffer keys; /* metadata keys, NUL-terminated; and pointers to the entries */
     lmc__buffer metadata;
-    lmc__buffer paths;          /* see lmc__add_path */
+    lmc__buffer paths; /* see lmc__add_path */
     size_t n_files, n_metadata;
-    uint64_t total;             /* bytes of all files */
+    uint64_t total; /* bytes of all files */
     uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
     lmc__origin origin;
-    lmc__buffer window;         /* of lmc__read_as_base: bytes of a file from window_start on */
+    lmc__buffer window; /* of lmc__read_as_base: bytes of a file from window_start on */
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2];        /* predictions of blocks that are not wanted whole: by another snapshot, by this one (which may need the first) */
+    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot, by
+                            this one (which may need the first) */
     lmc__salvage salvage;
 };
 
 typedef struct lmc__entry {
-    size_t key_at;              /* in keys */
+    size_t key_at; /* in keys */
     const uint8_t *value;
     size_t size;
 } lmc__entry;
 
-static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i) { return (lmc__reader_file *)(void *)r->files.data + i; }
-static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i) { return r->runs.data ? (lmc__reader_run *)(void *)r->runs.data + i : NULL; }
+static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
+{
+    return (lmc__reader_file *)(void *)r->files.data + i;
+}
+static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
+{
+    return r->runs.data ? (lmc__reader_run *)(void *)r->runs.data + i : NULL;
+}
 static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *)r->block_at.data; }
 
 /* One entry of the index at *p; *offset: where its section must start, then where the next must. */
-static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end, uint64_t *offset, uint64_t *position)
+static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end,
+                                       uint64_t *offset, uint64_t *position)
 {
     const lmc__kernels *k = r->coder->wave.k;
     lmc__reader_file *f = r->n_files ? lmc__file_at(r, r->n_files - 1) : NULL;
@@ -10399,29 +12256,41 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         r->n_files++;
         LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
         LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));
-        LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0), LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - *p) >= 16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file), LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE && (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)), LMC_ERR_CORRUPT);
+        LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0),
+                   LMC_ERR_CORRUPT);
+        LMC__CHECK((uint64_t)(end - *p) >=
+                       16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file),
+                   LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE &&
+                       (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)),
+                   LMC_ERR_CORRUPT);
         LMC__CHECK(lmc__load32(*p + 12) == 0, LMC_ERR_CORRUPT);
         next->file.size = lmc__load64(*p);
         next->file.crc = lmc__load32(*p + 8);
         *p += 16;
         for (i = 0; i < lmc__count_identities(&next->file); i++, *p += LMC_IDENTITY_SIZE)
-            memcpy(next->file.n_tensors ? ((lmc_tensor *)(void *)next->memory.data)[i].identity : next->file.identity, *p, LMC_IDENTITY_SIZE);
+            memcpy(next->file.n_tensors ? ((lmc_tensor *)(void *)next->memory.data)[i].identity
+                                        : next->file.identity,
+                   *p, LMC_IDENTITY_SIZE);
         next->first_run = r->runs.size / sizeof(lmc__reader_run);
         *position = 0;
     } else {
         lmc__reader_run run;
         LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
         LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
-        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+        LMC__TRY(
+            lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
+        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE,
+                   LMC_ERR_CORRUPT);
         run.prediction = LMC_OK;
         if (!r->options.salvage) {
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+            LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0,
+                       LMC_ERR_CORRUPT);
+            LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential,
+                       LMC_ERR_CORRUPT);
             if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
-            if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base) LMC__TRY(lmc__check_origin(&r->origin, &run.run));
+            if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base)
+                LMC__TRY(lmc__check_origin(&r->origin, &run.run));
             LMC__TRY(lmc__add_run(&r->origin, &run.run));
         }
         run.first_block = r->block_at.size / 8;
@@ -10430,7 +12299,9 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
         for (i = 0; i < run.run.n_blocks; i++, *p += LMC__BLOCK_ENTRY_SIZE) {
             const uint32_t block_size = lmc__load32(*p);
-            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE && block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i), LMC_ERR_CORRUPT);
+            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE &&
+                           block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i),
+                       LMC_ERR_CORRUPT);
             lmc__block_at(r)[run.first_block + i] = *offset;
             *offset += block_size;
         }
@@ -10438,16 +12309,19 @@ static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const u
         r->block_at.size += 8 * ((size_t)run.run.n_blocks + 1);
         f->n_runs++;
     }
-    LMC__CHECK(*offset <= (r->options.salvage ? LMC__MAX_FILE_SIZE : r->source.size), LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
+    LMC__CHECK(*offset <= (r->options.salvage ? LMC__MAX_FILE_SIZE : r->source.size),
+               LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
     return LMC_OK;
 }
 
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK : LMC_ERR_READ;
+    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
+                                                                                  : LMC_ERR_READ;
 }
 
-static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const uint8_t *end, uint32_t n)
+static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const uint8_t *end,
+                                          uint32_t n)
 {
     LMC__TRY(lmc__check_metadata(p, end, n));
     for (; n > 0; n--, r->n_metadata++) {
@@ -10464,10 +12338,13 @@ static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const
     return LMC_OK;
 }
 
-/* The INDX section, which is at that place and within the file. *offset: where it says that it begins. */
-static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_t index_size, uint64_t *offset)
+/* The INDX section, which is at that place and within the file. *offset: where it says that it
+ * begins. */
+static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_t index_size,
+                                       uint64_t *offset)
 {
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
+                                                            : LMC__DEFAULT_INDEX_LIMIT;
     const lmc__kernels *k = r->coder->wave.k;
     lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
     uint64_t position = 0, n_entries, i;
@@ -10480,22 +12357,27 @@ static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_
     LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
     if (!r->options.salvage) { /* else what the header says is known */
         LMC__TRY(lmc__get_section(&section, r->index.data, k));
-        LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 && section.size == index_size - LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+        LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
+                       section.size == index_size - LMC__SECTION_HEADER_SIZE,
+                   LMC_ERR_CORRUPT);
     }
     p = r->index.data + LMC__SECTION_HEADER_SIZE;
     end = r->index.data + index_size;
-    LMC__CHECK(k->crc32c(0, p, (size_t)(end - p)) == lmc__load32(r->index.data + 20), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, p, (size_t)(end - p)) == lmc__load32(r->index.data + 20),
+               LMC_ERR_CHECKSUM);
     LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
     n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
     entries = p + LMC__INDEX_BODY_SIZE;
     p = entries;
     for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, offset, &position));
-    LMC__CHECK(r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
     LMC__TRY(lmc__collect_items(items, entries, n_entries));
     lmc__snapshot_identity(items, r->identity);
-    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -10526,7 +12408,9 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE && index_size == total - LMC__TRAILER_SIZE - index_at, LMC_ERR_CORRUPT);
+    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+                   index_size == total - LMC__TRAILER_SIZE - index_at,
+               LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_index(r, index_at, index_size, &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -10534,22 +12418,31 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
 
 static enum lmc_status lmc__open_salvage(lmc_reader *r);
 static void lmc__free_salvage(lmc_reader *r);
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size);
+static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                          uint8_t *dst, size_t size);
 /* Readers of damaged files have no run everywhere. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number, uint64_t offset)
+static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
+                          uint64_t offset)
 {
-    return number < f->first_run + f->n_runs && lmc__run_at(r, number)->run.start <= offset && offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
+    return number < f->first_run + f->n_runs && lmc__run_at(r, number)->run.start <= offset &&
+           offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size);
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size);
 
-/* What a reader's origin reads back: its own file. Not by the window, in which might be what is just being read. */
-static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+/* What a reader's origin reads back: its own file. Not by the window, in which might be what is
+ * just being read. */
+static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-static const lmc_file *lmc__get_reader_file(void *user, size_t file_number) { return lmc_get_file((const lmc_reader *)user, file_number); }
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
+{
+    return lmc_get_file((const lmc_reader *)user, file_number);
+}
 
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 {
@@ -10562,137 +12455,15 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* The base's files by path; of one path the order is any. */
-static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
-{
-    size_t i;
-    for (i = 0; i < base->n_files; i++) {
-        const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
-    }
-    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
-    return LMC_OK;
-}
-
-/* The base's file of that path, kind and size; NULL: there is none. */
-static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items, const lmc_file *file)
-{
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
-    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind && found->size == file->size ? found : NULL;
-}
-
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's or, where that is not at hand, the
- * snapshot's own: then it seems so. *tensor: of file, the first that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment, size_t *tensor)
-{
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
-    const lmc_tensor *t;
-    if (number == 0) return 1;
-    if (file->n_tensors == 0) return from == at && (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors && file->tensors[*tensor].offset + file->tensors[*tensor].size <= at) ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and identity, the encoder may have meant any: they have the same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 && memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
-}
-
-LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
-{
-    const lmc_base *base = r ? r->origin.base : NULL;
-    lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
-    if (can && base) {
-        items.alloc_user = r->options.alloc_user;
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
-    }
-    for (i = 0; can && i < r->n_files; i++) {
-        const lmc__reader_file *f = lmc__file_at(r, i);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL;
-        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
-        }
-    }
-    lmc__free_buffer(&items);
-    return can;
-}
-
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source, const lmc_reader_options *options)
-{
-    lmc_reader_options defaults;
-    enum lmc_status status;
-    lmc_reader *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
-    if (!r) return LMC_ERR_MEMORY;
-    memset(r, 0, sizeof *r);
-    r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user = options->alloc_user;
-    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
-    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
-    r->origin.read_back = lmc__read_reader_back;
-    r->origin.user = r;
-    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
-    if (status != LMC_OK) {
-        lmc_free_reader(r);
-        return status;
-    }
-    *reader = r;
-    return LMC_OK;
-}
-
-LMC_API void lmc_free_reader(lmc_reader *r)
-{
-    size_t i;
-    if (!r) return;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    lmc__free_coder(&r->own_coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->files);
-    lmc__free_buffer(&r->runs);
-    lmc__free_buffer(&r->block_at);
-    lmc__free_buffer(&r->keys);
-    lmc__free_buffer(&r->metadata);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->window);
-    lmc__free_buffer(&r->base[0]);
-    lmc__free_buffer(&r->base[1]);
-    lmc__free_salvage(r);
-    lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
-}
-
 LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->n_files : 0; }
 
-LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i) { return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL; }
+LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
+{
+    return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL;
+}
 
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name, size_t *file_number, const lmc_tensor **tensor)
+LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
+                                        size_t *file_number, const lmc_tensor **tensor)
 {
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
@@ -10725,25 +12496,33 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
     return low;
 }
 
-/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go to dst: of a block that is wanted whole,
- * to its place there, where it is decoded then; of the others, the first and the last at most, to buffer, that of the first in *head bytes. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first, size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
+/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
+ * to dst: of a block that is wanted whole, to its place there, where it is decoded then; of the
+ * others, the first and the last at most, to buffer, that of the first in *head bytes. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
+                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
                                              lmc__buffer *buffer, size_t *head)
 {
-    const uint64_t start = first * run->block_size, stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start < offset, has_tail = stop > end && !(has_head && n == 1);
+    const uint64_t start = first * run->block_size,
+                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
+    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
     const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
     *head = has_head ? lmc__block_size_at(run, first) : 0;
     LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
     if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
     if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head, dst + (size_t)(start + *head - offset), (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail) : LMC_OK;
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
+                                      dst + (size_t)(start + *head - offset),
+                                      (size_t)(stop - start - *head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+                : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that the index knows. Its own checks do not tell it
- * from a block of another file that has the same number there, and perhaps the same size. */
-static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block, const uint8_t *src, lmc_block_info *info)
+/* The header of a block that is in memory as far as the index says: it must be the very one that
+ * the index knows. Its own checks do not tell it from a block of another file that has the same
+ * number there, and perhaps the same size. */
+static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
+                                             const uint8_t *src, lmc_block_info *info)
 {
     const lmc__reader_run *run = lmc__run_at(r, number);
     const uint8_t *entry = run->blocks + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
@@ -10751,26 +12530,32 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     position.run = (uint32_t)number;
     position.block = (uint32_t)block;
     LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), position, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) && lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4), LMC_ERR_CORRUPT);
+    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
+                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
+               LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
 /* Bytes [offset, offset + size) of run number n, within the run. */
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block, end = offset + size;
+    const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
+                   end = offset + size;
     uint64_t block = offset / run->block_size;
     lmc__coder *c = r->coder;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (block * run->block_size < end) {
         const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
-        const size_t n = (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
+        const size_t n =
+            (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
+                                                     coder: before that is in use */
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->wave.pieces = NULL;
@@ -10788,11 +12573,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
-            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-            job->base = !job->info.has_prediction ? NULL : job->keep == job->info.size ? job->dst : at < offset ? base->data : base->data + head;
+            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO,
+                       LMC_ERR_CORRUPT);
+            job->base = !job->info.has_prediction     ? NULL
+                        : job->keep == job->info.size ? job->dst
+                        : at < offset                 ? base->data
+                                                      : base->data + head;
             job->own = run->prediction == LMC__PREDICT_OWN;
             job->is_done = 0;
-            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size ? job->src + encoded_size : NULL;
+            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
+                                  ? job->src + encoded_size
+                                  : NULL;
             job->ahead.size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
@@ -10801,19 +12592,24 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
-    return r->options.salvage ? lmc__read_salvaged(r, number, offset, dst, size) : lmc__read_indexed_run(r, number, offset, dst, size);
+    return r->options.salvage ? lmc__read_salvaged(r, number, offset, dst, size)
+                              : lmc__read_indexed_run(r, number, offset, dst, size);
 }
 
-/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the block if that is larger: what a delta wants of
- * its base comes in pieces as small as tensors, mostly neighbours. */
+/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
+ * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
+ * mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
-/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and then a block goes through all of them
- * at one place. A window begins with the first block that is not there yet: what is asked for from front to back is decoded once, and so
- * asked for once of the next link. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and
+ * then a block goes through all of them at one place. A window begins with the first block that is
+ * not there yet: what is asked for from front to back is decoded once, and so asked for once of the
+ * next link. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
 {
     lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_get_file(r, file_number);
@@ -10824,18 +12620,24 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(!r->options.salvage ||
+                       lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
+                   LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (file_number == r->window_file && offset >= r->window_start && offset - r->window_start < r->window.size) {
+        if (file_number == r->window_file && offset >= r->window_start &&
+            offset - r->window_start < r->window.size) {
             part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
             memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
-        } else if (at % run->block_size == 0 && (part >= run->block_size || part == run->size - at)) {
+        } else if (at % run->block_size == 0 &&
+                   (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
             LMC__TRY(lmc__read_run(r, number, at, out, part));
         } else { /* to be found in it now */
-            const size_t span = run->block_size > LMC__WINDOW_SIZE ? run->block_size : LMC__WINDOW_SIZE; /* powers of two */
+            const size_t span = run->block_size > LMC__WINDOW_SIZE
+                                    ? run->block_size
+                                    : LMC__WINDOW_SIZE; /* powers of two */
             const uint64_t start = at - at % run->block_size;
             const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
             r->window.size = 0; /* nothing, if reading fails */
@@ -10853,7 +12655,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst, size_t size)
+LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
+                                      size_t size)
 {
     const lmc__reader_file *f;
     uint8_t *out = (uint8_t *)dst;
@@ -10876,30 +12679,185 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const lmc_tensor *tensor, uint64_t offset, void *dst, size_t size)
+LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const lmc_tensor *tensor,
+                                        uint64_t offset, void *dst, size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
+LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+}
+
+LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
+    return r ? r->chain_depth : 0;
+}
+
+LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
+
+LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
+                                         const void **value, size_t *size)
+{
+    const lmc__entry *entry;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
+    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
+    *key = (const char *)r->keys.data + entry->key_at;
+    *value = entry->value;
+    *size = entry->size;
+    return LMC_OK;
+}
+
+LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
+                                   uint64_t size)
+{
+    const lmc__reader_file *f;
+    uint64_t encoded = 0;
+    size_t number;
+    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
+    f = lmc__file_at(r, file_number);
+    if (offset >= f->file.size) return 0;
+    size = lmc__min64(size, f->file.size - offset);
+    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+        const lmc__run *run = &lmc__run_at(r, number)->run;
+        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+        const uint64_t n = lmc__min64(size, run->start + run->size - offset),
+                       at = offset - run->start;
+        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
+        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
+        const uint64_t before = at - first * run->block_size,
+                       behind = last * run->block_size + last_size - (at + n);
+        /* all of the blocks, less what lies before and behind in the first and the last of them, in
+         * proportion */
+        encoded += block_at[last + 1] - block_at[first];
+        encoded -= (block_at[first + 1] - block_at[first]) * before /
+                   lmc__min64(run->block_size, run->size - first * run->block_size);
+        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        offset += n;
+        size -= n;
+    }
+    return encoded;
+}
+
+/* == snapshot/in_place.h ========================================================================== */
+
+/* The base's files by path; of one path the order is any. */
+static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
+        ((lmc__item *)(void *)items->data)[i].file_number = i;
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
+/* The base's file of that path, kind and size; NULL: there is none. */
+static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
+                                           const lmc_file *file)
+{
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    const lmc_file *found = NULL;
+    size_t low = 0, high = base->n_files;
+    lmc__item wanted;
+    wanted.name = (const uint8_t *)file->path;
+    wanted.size = strlen(file->path);
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
+        else high = middle;
+    }
+    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
+                   found->size == file->size
+               ? found
+               : NULL;
+}
+
+/* The prediction of a segment by the base has the segment's own place in file, which is the base's
+ * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
+ * that does not end before the segment; to be advanced. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+                            size_t *tensor)
+{
+    const uint32_t number = lmc__load32(segment + 4);
+    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
+    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const lmc_tensor *t;
+    if (number == 0) return 1;
+    if (file->n_tensors == 0)
+        return from == at &&
+               (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
+    while (*tensor < file->n_tensors &&
+           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
+        ++*tensor;
+    if (*tensor == file->n_tensors) return 0;
+    t = &file->tensors[*tensor];
+    if (t->offset > at || at - t->offset != from) return 0;
+    /* of several items of one name and identity, the encoder may have meant any: they have the same
+     * bytes */
+    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                     memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+}
+
+LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+{
+    const lmc_base *base = r ? r->origin.base : NULL;
+    lmc__buffer items;
+    size_t i, j, k;
+    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    memset(&items, 0, sizeof items);
+    if (can && base) {
+        items.alloc_user = r->options.alloc_user;
+        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+    }
+    for (i = 0; can && i < r->n_files; i++) {
+        const lmc__reader_file *f = lmc__file_at(r, i);
+        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
+        size_t tensor = 0;
+        can = file != NULL;
+        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+            const lmc__run *run = &lmc__run_at(r, j)->run;
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+        }
+    }
+    lmc__free_buffer(&items);
+    return can;
+}
+
+/* == snapshot/requantise.h ======================================================================== */
+
 /* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
-    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0), doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups), more = n > doubled ? n : doubled;
+    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0),
+                   doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups),
+                   more = n > doubled ? n : doubled;
     uint16_t *scales;
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], (size_t)more * sizeof q->scales[0]);
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0],
+                                     (size_t)more * sizeof q->scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
     q->scales = scales;
     while (q->n_groups < more) scales[q->n_groups++] = 0x3F80;
     return LMC_OK;
 }
 
-/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that differs; and the scales of the groups in it. A
- * block that is not quantised, as was smaller, says nothing: it will be coded so again. */
-static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k, const uint8_t *src, const lmc_block_info *info, uint64_t first,
-                                          uint8_t *ws, size_t ws_size, int *is_other)
+/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that
+ * differs; and the scales of the groups in it. A block that is not quantised, as was smaller, says
+ * nothing: it will be coded so again. */
+static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+                                          const uint8_t *src, const lmc_block_info *info,
+                                          uint64_t first, uint8_t *ws, size_t ws_size,
+                                          int *is_other)
 {
     lmc__decoder d;
     lmc__quantised head;
@@ -10918,26 +12876,34 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     if (q->grid.n_points == 0) {
         q->grid = head.grid;
         q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
-        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step) q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
+        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step)
+            q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
         q->is_predicted = info->has_prediction;
         q->low_bits = head.low_bits;
         q->table_size = head.table_size;
-        if (!q->table_size) q->grid.n_points = (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed); /* that have codes */
+        if (!q->table_size)
+            q->grid.n_points =
+                (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >>
+                                                         q->grid.is_signed); /* that have codes */
         memcpy(q->table, head.table, sizeof q->table);
         q->group_size = head.group_size;
-    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits || q->table_size != head.table_size || q->group_size != head.group_size ||
-               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed || q->grid.min != head.grid.min ||
-               q->grid.step != head.grid.step || q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
+    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits ||
+               q->table_size != head.table_size || q->group_size != head.group_size ||
+               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed ||
+               q->grid.min != head.grid.min || q->grid.step != head.grid.step ||
+               q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
                memcmp(q->table, head.table, sizeof q->table) != 0)
         return LMC_OK;
     if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;
     if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, first / q->group_size + head.n_groups));
-    for (i = 0; i < head.n_groups && !q->is_predicted; i++) q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    for (i = 0; i < head.n_groups && !q->is_predicted; i++)
+        q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
     *is_other = 0;
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for BF16 may be rounded to a neighbour. */
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
+ * BF16 may be rounded to a neighbour. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min);
@@ -10948,22 +12914,28 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
     if (!q->codes) return LMC_ERR_MEMORY;
     memset(q->codes, 0, q->n_codes);
-    for (s = 1; s < LMC__EXCEPTION; s++) q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
+    for (s = 1; s < LMC__EXCEPTION; s++)
+        q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, const lmc__reader_file *f, const lmc_tensor *t, lmc_twin *twin)
+static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
+                                              const lmc__reader_file *f, const lmc_tensor *t,
+                                              lmc_twin *twin)
 {
     const size_t number = lmc__find_run(r, f, t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    const size_t ws_size = lmc_workspace_size(lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
+    const size_t ws_size = lmc_workspace_size(
+        lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
-    if (run->start != t->offset || run->size != t->size || run->n_segments != 1 || run->prediction == LMC__PREDICT_BASE || run->conversion) return LMC_OK;
+    if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
+        run->prediction == LMC__PREDICT_BASE || run->conversion)
+        return LMC_OK;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
@@ -10976,14 +12948,20 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
         if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
-            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info, block * run->block_size / q->width, ws.data, ws_size, &is_other);
+            status =
+                lmc__recover_block(q, r->coder->wave.k, in.data, &info,
+                                   block * run->block_size / q->width, ws.data, ws_size, &is_other);
     }
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
-    if (is_other || q->grid.n_points == 0 || q->is_predicted != (run->prediction == LMC__PREDICT_OWN)) return LMC_OK;
+    if (is_other || q->grid.n_points == 0 ||
+        q->is_predicted != (run->prediction == LMC__PREDICT_OWN))
+        return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size + 1)); /* of blocks that are not quantised, too */
+    if (!q->is_predicted)
+        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size +
+                                            1)); /* of blocks that are not quantised, too */
     if (q->is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
         twin->offset = lmc__load64(run->segments + 24);
@@ -10996,12 +12974,14 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r, c
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r, size_t file_number, const lmc_tensor *t, lmc_twin *twin)
+LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
+                                           size_t file_number, const lmc_tensor *t, lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t || t->offset > lmc__file_at(r, file_number)->file.size ||
+    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t ||
+        t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
     q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
@@ -11013,72 +12993,22 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     dtype = lmc_find_dtype(t->dtype);
     q->width = lmc_dtype_width(dtype);
     q->n = t->size / q->width;
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0) (void)lmc__keep_lossless(q, "it was not quantised");
+    if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
+        (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;
     return status;
 }
 
-LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
-}
-
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
-    return r ? r->chain_depth : 0;
-}
-
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
-
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key, const void **value, size_t *size)
-{
-    const lmc__entry *entry;
-    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
-    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
-    *key = (const char *)r->keys.data + entry->key_at;
-    *value = entry->value;
-    *size = entry->size;
-    return LMC_OK;
-}
-
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset, uint64_t size)
-{
-    const lmc__reader_file *f;
-    uint64_t encoded = 0;
-    size_t number;
-    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
-    f = lmc__file_at(r, file_number);
-    if (offset >= f->file.size) return 0;
-    size = lmc__min64(size, f->file.size - offset);
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-        const uint64_t n = lmc__min64(size, run->start + run->size - offset), at = offset - run->start;
-        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
-        const uint64_t before = at - first * run->block_size, behind = last * run->block_size + last_size - (at + n);
-        /* all of the blocks, less what lies before and behind in the first and the last of them, in proportion */
-        encoded += block_at[last + 1] - block_at[first];
-        encoded -= (block_at[first + 1] - block_at[first]) * before / lmc__min64(run->block_size, run->size - first * run->block_size);
-        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
-        offset += n;
-        size -= n;
-    }
-    return encoded;
-}
-
-/* -- 9.10 salvage (spec 16) -- */
+/* == snapshot/salvage.h =========================================================================== */
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
 typedef struct lmc__found_section {
     uint64_t at;
-    uint64_t body_at;           /* in reader->index */
-    uint64_t size;              /* of the body */
+    uint64_t body_at; /* in reader->index */
+    uint64_t size;    /* of the body */
     uint32_t number;
     int kind;
 } lmc__found_section;
@@ -11089,24 +13019,30 @@ typedef struct lmc__found_block {
     uint32_t run, block;
     uint32_t size, length, crc; /* encoded, decoded, of the content */
     uint32_t header_crc;
-    uint8_t trust;              /* 3: where the index says; 2: in an unbroken row after its section; 1: elsewhere; 0: within another block */
-    uint8_t is_doubtful;        /* there is another one, as good, of other content */
+    uint8_t trust;       /* 3: where the index says; 2: in an unbroken row after its section; 1:
+                            elsewhere; 0: within another block */
+    uint8_t is_doubtful; /* there is another one, as good, of other content */
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but
+                                        a part of its content */
 } lmc__found_block;
 
-/* The header of a block, perhaps: of which run is not known yet. Its position is the run's state (lmc__run_state) ^ state. */
+/* The header of a block, perhaps: of which run is not known yet. Its position is the run's state
+ * (lmc__run_state) ^ state. */
 typedef struct lmc__orphan {
     lmc__found_block block;
     uint32_t state;
-    uint32_t after;             /* number of the run that it follows, plus 1 */
-    uint64_t after_at;          /* and where that one's section ended */
+    uint32_t after;    /* number of the run that it follows, plus 1 */
+    uint64_t after_at; /* and where that one's section ended */
 } lmc__orphan;
 
 #define LMC__MAX_ORPHANS ((size_t)1 << 20)
-#define LMC__MAX_COPIES 4u      /* of a block that are tried */
+#define LMC__MAX_COPIES 4u /* of a block that are tried */
 
-static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i) { return (lmc__found_block *)(void *)r->salvage.blocks.data + i; }
+static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
+{
+    return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
+}
 
 static int lmc__compare_found(const lmc__found_block *a, const lmc__found_block *b)
 {
@@ -11131,7 +13067,8 @@ static void lmc__sort_found(lmc__found_block *found, size_t n)
             found[end] = found[0];
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0) child++;
+            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0)
+                child++;
             if (lmc__compare_found(&item, &found[child]) >= 0) break;
             found[root] = found[child];
         }
@@ -11152,23 +13089,13 @@ static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
     return low;
 }
 
-/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run backwards -- */
-
-static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
-{
-    unsigned bit;
-    while (size != 0) {
-        for (bit = 0; bit < 8; bit++) state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
-        state ^= p[--size];
-    }
-    return state;
-}
-
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
 static uint32_t lmc__header_state(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
-    return lmc__rewind_crc(lmc__rewind_crc(~lmc__load32(header + LMC__BLOCK_CRC_AT), header, LMC__BLOCK_CRC_AT), zeros, 4);
+    return lmc__rewind_crc(
+        lmc__rewind_crc(~lmc__load32(header + LMC__BLOCK_CRC_AT), header, LMC__BLOCK_CRC_AT), zeros,
+        4);
 }
 
 static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
@@ -11196,10 +13123,12 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
-static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t more, const uint8_t **p, size_t *n)
+static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t more,
+                                 const uint8_t **p, size_t *n)
 {
     lmc__salvage *const s = &r->salvage;
-    if (at < s->view_at || at - s->view_at > s->view.size || size > s->view.size - (size_t)(at - s->view_at)) {
+    if (at < s->view_at || at - s->view_at > s->view.size ||
+        size > s->view.size - (size_t)(at - s->view_at)) {
         const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, r->source.size - at);
         s->view.size = 0;
         LMC__TRY(lmc__reserve(&s->view, wanted));
@@ -11214,51 +13143,61 @@ static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t
 
 typedef struct lmc__walk {
     uint64_t at;
-    uint64_t resume;            /* if nothing is there: where to search on, behind the last header that was found */
-    uint64_t last_size;         /* of what begins there: its bytes are read again */
-    int is_linked;              /* `at` is where that ends */
-    int is_row;                 /* an unbroken one since a section */
-    int is_end;                 /* the index has been reached */
-    uint64_t outer_end;         /* of the block that the search began in; its numbers */
+    uint64_t
+        resume; /* if nothing is there: where to search on, behind the last header that was found */
+    uint64_t last_size; /* of what begins there: its bytes are read again */
+    int is_linked;      /* `at` is where that ends */
+    int is_row;         /* an unbroken one since a section */
+    int is_end;         /* the index has been reached */
+    uint64_t outer_end; /* of the block that the search began in; its numbers */
     uint32_t outer_run, outer_block;
-    uint32_t after;             /* number of the run at hand, plus 1; 0: none yet */
+    uint32_t after; /* number of the run at hand, plus 1; 0: none yet */
     uint64_t after_at;
-    uint32_t next_file;         /* number */
-    uint64_t next_block;        /* of the run at hand; */
-    uint64_t n_blocks;          /* of so many; 0: not known */
-    int is_in_run;              /* the last thing found was a RUN section or a block: a block may follow */
-    int has_run;                /* without index: it is known */
-    lmc__run run;               /* then */
-    int can_pop;                /* the last thing found was a block, which would be taken back if too much were read twice */
-    int is_whole;               /* it was a section, and is intact */
+    uint32_t next_file;  /* number */
+    uint64_t next_block; /* of the run at hand; */
+    uint64_t n_blocks;   /* of so many; 0: not known */
+    int is_in_run;       /* the last thing found was a RUN section or a block: a block may follow */
+    int has_run;         /* without index: it is known */
+    lmc__run run;        /* then */
+    int can_pop;  /* the last thing found was a block, which would be taken back if too much were
+                     read twice */
+    int is_whole; /* it was a section, and is intact */
 } lmc__walk;
 
 /* What may be read twice: a hostile file can have a header at every byte. */
 static int lmc__may_claim(lmc_reader *r, uint64_t size)
 {
     lmc__salvage *const s = &r->salvage;
-    if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20)) return 0;
+    if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20))
+        return 0;
     s->claimed += size; /* 0: only to ask */
     return 1;
 }
 
 static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
 
-/* What stands where the thing before it ends is also what should follow it. If it is not, what lies between may be in that, shortened. */
+/* What stands where the thing before it ends is also what should follow it. If it is not, what lies
+ * between may be in that, shortened. */
 static int lmc__is_next(const lmc_reader *r, const lmc__walk *w, const lmc__section *section)
 {
     if (!w->is_linked) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (r->salvage.damage.has_index && lmc__is_kind(section, "FILE")) /* which runs stand before it is known */
-        return section->number == w->next_file && section->number < r->n_files && lmc__file_at(r, section->number)->first_run == w->after;
-    return lmc__is_kind(section, "FILE") ? section->number == w->next_file : lmc__is_kind(section, "INDX") || section->number == w->after;
+    if (r->salvage.damage.has_index &&
+        lmc__is_kind(section, "FILE")) /* which runs stand before it is known */
+        return section->number == w->next_file && section->number < r->n_files &&
+               lmc__file_at(r, section->number)->first_run == w->after;
+    return lmc__is_kind(section, "FILE")
+               ? section->number == w->next_file
+               : lmc__is_kind(section, "INDX") || section->number == w->after;
 }
 
 /* *step: the size of the section at p, 0 if there is none. */
-static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
+static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
 {
     const lmc__kernels *const k = r->coder->wave.k;
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
+                                                            : LMC__DEFAULT_INDEX_LIMIT;
     lmc__salvage *const s = &r->salvage;
     const size_t size_before = r->index.size;
     lmc__found_section found;
@@ -11267,10 +13206,14 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     int is_whole;
     *step = 0;
     if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
-    if (!lmc__is_next(r, w, &section) || section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit || s->sections.size > limit) return LMC_OK;
+    if (!lmc__is_next(r, w, &section) ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
+        s->sections.size > limit)
+        return LMC_OK;
     if (lmc__is_kind(&section, "INDX")) {
         int is_foreign = 0;
-        if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size)) return LMC_OK; /* where it begins the walk ends */
+        if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size))
+            return LMC_OK; /* where it begins the walk ends */
         LMC__TRY(lmc__take_index(r, w->at, LMC__SECTION_HEADER_SIZE + section.size, &is_foreign));
         if (!s->damage.has_index && (!w->is_linked || is_foreign)) return LMC_OK;
         w->is_end = 1; /* nothing follows it, be it damaged or not */
@@ -11281,13 +13224,17 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     }
     found.kind = lmc__is_kind(&section, "FILE") ? LMC__KIND_FILE : LMC__KIND_RUN;
     /* a section and a block before it take so many bytes at least */
-    if ((found.kind == LMC__KIND_RUN && !lmc__is_kind(&section, "RUN ")) || section.number > w->at / 56 + 1) return LMC_OK;
+    if ((found.kind == LMC__KIND_RUN && !lmc__is_kind(&section, "RUN ")) ||
+        section.number > w->at / 56 + 1)
+        return LMC_OK;
     if (!lmc__may_claim(r, section.size)) return LMC_OK;
     body = s->damage.has_index ? &s->container : &r->index;
     if (s->damage.has_index) body->size = 0;
     found.body_at = body->size;
-    LMC__TRY(lmc__reserve(body, section.size + 1)); /* of an empty one, too, data is no null pointer */
-    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size, (size_t)section.size);
+    LMC__TRY(
+        lmc__reserve(body, section.size + 1)); /* of an empty one, too, data is no null pointer */
+    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size,
+                         (size_t)section.size);
     is_whole = k->crc32c(0, body->data + body->size, (size_t)section.size) == section.body_crc;
     if (!is_whole && !w->is_linked) return LMC_OK;
     s->damage.n_sections += !is_whole;
@@ -11309,13 +13256,16 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
         file.size = LMC_UNKNOWN_SIZE;
         w->after = section.number + 1;
         w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section.size;
-        if (is_whole && !s->damage.has_index && section.size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
+        if (is_whole && !s->damage.has_index &&
+            section.size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
             const uint8_t *const segment = r->index.data + size_before + LMC__RUN_BODY_SIZE;
             start = lmc__load64(segment + 8);
             w->has_run = start <= LMC__MAX_FILE_SIZE &&
-                         lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size, lmc__load32(segment), &file, &start) == LMC_OK;
+                         lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size,
+                                        lmc__load32(segment), &file, &start) == LMC_OK;
             if (w->has_run) w->n_blocks = w->run.n_blocks;
-        } else if (s->damage.has_index && section.number < r->runs.size / sizeof(lmc__reader_run)) w->n_blocks = lmc__run_at(r, section.number)->run.n_blocks;
+        } else if (s->damage.has_index && section.number < r->runs.size / sizeof(lmc__reader_run))
+            w->n_blocks = lmc__run_at(r, section.number)->run.n_blocks;
     }
     w->is_row = 1;
     w->is_whole = is_whole;
@@ -11324,7 +13274,8 @@ static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const u
     return LMC_OK;
 }
 
-/* The header of a block may be that of this number in the run; entries: what the index knows of the run's blocks, or NULL. */
+/* The header of a block may be that of this number in the run; entries: what the index knows of the
+ * run's blocks, or NULL. */
 static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc__found_block *f)
 {
     if (f->block >= run->n_blocks || lmc__block_size_at(run, f->block) != f->length) return 0;
@@ -11334,17 +13285,21 @@ static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc_
 }
 
 /* *step: the size of the block at p, 0 if there is none that fits the run at hand. */
-static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p, uint64_t *step)
+static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p,
+                                          uint64_t *step)
 {
     lmc__salvage *const s = &r->salvage;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n_known = r->runs.size / sizeof(lmc__reader_run), first = w->after ? w->after - 1 : 0;
+    const size_t n_known = r->runs.size / sizeof(lmc__reader_run),
+                 first = w->after ? w->after - 1 : 0;
     lmc_block_info info;
     lmc__orphan o;
     size_t j;
     *step = 0;
     if (!w->is_linked && !lmc__may_claim(r, 0)) return LMC_OK;
-    if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at || info.encoded_size <= LMC_BLOCK_HEADER_SIZE) return LMC_OK;
+    if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at ||
+        info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
+        return LMC_OK;
     memset(&o, 0, sizeof o);
     o.block.at = w->at;
     o.block.size = (uint32_t)info.encoded_size;
@@ -11362,12 +13317,15 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
     o.after = w->after;
     o.after_at = w->after_at;
     /* with an index, the sections of a few runs may be missing in between */
-    for (j = first; s->damage.has_index ? j < n_known && j < first + 4 : w->has_run && j == first; j++) {
+    for (j = first; s->damage.has_index ? j < n_known && j < first + 4 : w->has_run && j == first;
+         j++) {
         const lmc__run *const run = s->damage.has_index ? &lmc__run_at(r, j)->run : &w->run;
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block)) continue;
-        if (w->is_linked && (!w->is_in_run || j != first || o.block.block != w->next_block)) return LMC_OK; /* see lmc__is_next */
+        if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block))
+            continue;
+        if (w->is_linked && (!w->is_in_run || j != first || o.block.block != w->next_block))
+            return LMC_OK; /* see lmc__is_next */
         w->is_in_run = 1;
         w->after = (uint32_t)j + 1;
         w->next_block = (uint64_t)o.block.block + 1;
@@ -11378,11 +13336,13 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
         w->is_whole = 0;
         return LMC_OK;
     }
-    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(r, LMC_BLOCK_HEADER_SIZE)) return lmc__append(&s->orphans, &o, sizeof o);
+    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(r, LMC_BLOCK_HEADER_SIZE))
+        return lmc__append(&s->orphans, &o, sizeof o);
     return LMC_OK;
 }
 
-/* Nothing that could be is where the last thing ends. That may be damaged itself, and shorter or longer than its header says: search from there. */
+/* Nothing that could be is where the last thing ends. That may be damaged itself, and shorter or
+ * longer than its header says: search from there. */
 static void lmc__break_link(lmc_reader *r, lmc__walk *w)
 {
     lmc__salvage *const s = &r->salvage;
@@ -11417,19 +13377,28 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
         const uint8_t *p;
         size_t n, i;
         if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            const int is_last = (w.n_blocks == 0 || w.next_block == w.n_blocks) && (!s->damage.has_index || w.after == r->runs.size / sizeof(lmc__reader_run));
-            if (!w.is_linked || (w.at == s->end && is_last)) { /* else behind an incomplete block, or one that was shortened */
-                if (w.is_linked && s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
+            const int is_last =
+                (w.n_blocks == 0 || w.next_block == w.n_blocks) &&
+                (!s->damage.has_index || w.after == r->runs.size / sizeof(lmc__reader_run));
+            if (!w.is_linked ||
+                (w.at == s->end &&
+                 is_last)) { /* else behind an incomplete block, or one that was shortened */
+                if (w.is_linked && s->damage.n_breaks == 0 && s->damage.has_trailer)
+                    s->damage.is_complete = 1;
                 break;
             }
             lmc__break_link(r, &w);
             continue;
         }
-        LMC__TRY(lmc__view(r, w.at, LMC__SECTION_HEADER_SIZE, w.is_linked ? 4096 : (size_t)256 << 10, &p, &n));
+        LMC__TRY(lmc__view(r, w.at, LMC__SECTION_HEADER_SIZE,
+                           w.is_linked ? 4096 : (size_t)256 << 10, &p, &n));
         if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(r, &w, p, &step));
         else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(r, &w, p, &step));
         if (step) {
-            w.resume = w.at + (w.is_whole ? step : LMC__SECTION_HEADER_SIZE - 4); /* Head_CRC does not cover Body_CRC, which may be another's first bytes */
+            w.resume = w.at + (w.is_whole ? step
+                                          : LMC__SECTION_HEADER_SIZE -
+                                                4); /* Head_CRC does not cover Body_CRC, which may
+                                                       be another's first bytes */
             w.last_size = step;
             w.at += step;
             w.is_linked = 1;
@@ -11443,6 +13412,8 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
     return LMC_OK;
 }
 
+/* == snapshot/salvage_place.h ===================================================================== */
+
 /* -- tables -- */
 
 static void lmc__clear_tables(lmc_reader *r)
@@ -11450,14 +13421,16 @@ static void lmc__clear_tables(lmc_reader *r)
     size_t i;
     for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
     r->n_files = r->n_metadata = 0;
-    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size = r->metadata.size = 0;
+    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size =
+        r->metadata.size = 0;
     lmc__free_buffer(&r->paths);
     r->salvage.sections.size = r->salvage.blocks.size = r->salvage.orphans.size = 0;
     memset(r->identity, 0, sizeof r->identity);
 }
 
-/* The index, if there is one at that place and it is this file's: sections before it are where it says, or all of it is. Another file's could be
- * part of a damaged block. What was found so far is forgotten then, for all is searched again with its help. */
+/* The index, if there is one at that place and it is this file's: sections before it are where it
+ * says, or all of it is. Another file's could be part of a damaged block. What was found so far is
+ * forgotten then, for all is searched again with its help. */
 static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign)
 {
     lmc__salvage *const s = &r->salvage;
@@ -11465,20 +13438,25 @@ static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size
     uint8_t first[LMC__SECTION_HEADER_SIZE];
     uint64_t offset;
     enum lmc_status status;
-    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data = found.metadata.data = found.paths.data = NULL;
-    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap = found.metadata.cap = found.paths.cap = 0;
-    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size = found.metadata.size = found.paths.size = 0;
+    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data =
+        found.metadata.data = found.paths.data = NULL;
+    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap =
+        found.metadata.cap = found.paths.cap = 0;
+    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size =
+        found.metadata.size = found.paths.size = 0;
     found.n_files = found.n_metadata = 0;
     status = lmc__read_index(&found, at, size, &offset);
     if (status == LMC_OK && offset != at &&
         (!lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
-         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8, sizeof first) != 0)) {
+         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
+                sizeof first) != 0)) {
         *is_foreign = 1;
         status = LMC_ERR_CORRUPT;
     }
     if (status == LMC_OK) {
         lmc__section section;
-        s->damage.n_sections = lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
+        s->damage.n_sections =
+            lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
         s->damage.n_breaks = 0;
         lmc__clear_tables(r);
         lmc__free_buffer(&r->index);
@@ -11550,11 +13528,13 @@ static void lmc__give_run(lmc_reader *r, size_t number)
     if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
 }
 
-/* Without an index: files and runs by their sections. Those that contradict what came before count as lost. */
+/* Without an index: files and runs by their sections. Those that contradict what came before count
+ * as lost. */
 static enum lmc_status lmc__collect_sections(lmc_reader *r)
 {
     const lmc__salvage *const s = &r->salvage;
-    const lmc__found_section *const found = (const lmc__found_section *)(const void *)s->sections.data;
+    const lmc__found_section *const found =
+        (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
     size_t i, last_file = 0;
     uint64_t last_end = 0;
@@ -11568,8 +13548,11 @@ static enum lmc_status lmc__collect_sections(lmc_reader *r)
             LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
             f = lmc__file_at(r, found[i].number);
             status = lmc__parse_file(&f->file, &f->memory, body, size);
-            if (status == LMC_OK && found[i].number != 0 && (*f->file.path == 0 || (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another snapshot */
+            if (status == LMC_OK && found[i].number != 0 &&
+                (*f->file.path == 0 ||
+                 (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
+                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
+                                             snapshot */
             if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
             if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
             f->is_described = status == LMC_OK;
@@ -11582,13 +13565,19 @@ static enum lmc_status lmc__collect_sections(lmc_reader *r)
             lmc__run parsed;
             uint32_t file_number;
             uint64_t position;
-            if (found[i].number < r->runs.size / sizeof *run || size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) continue;
+            if (found[i].number < r->runs.size / sizeof *run ||
+                size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+                continue;
             file_number = lmc__load32(body + LMC__RUN_BODY_SIZE);
             position = lmc__load64(body + LMC__RUN_BODY_SIZE + 8);
-            if (file_number > found[i].at / 56 || file_number < last_file || (file_number == last_file && position < last_end)) continue;
+            if (file_number > found[i].at / 56 || file_number < last_file ||
+                (file_number == last_file && position < last_end))
+                continue;
             if (position > LMC__MAX_FILE_SIZE) continue;
             LMC__TRY(lmc__extend_files(r, (size_t)file_number + 1));
-            if (lmc__parse_run(&parsed, body, size, file_number, &lmc__file_at(r, file_number)->file, &position) != LMC_OK) continue;
+            if (lmc__parse_run(&parsed, body, size, file_number,
+                               &lmc__file_at(r, file_number)->file, &position) != LMC_OK)
+                continue;
             LMC__TRY(lmc__extend_runs(r, (size_t)found[i].number + 1));
             run = lmc__run_at(r, found[i].number);
             run->run = parsed;
@@ -11603,14 +13592,19 @@ static enum lmc_status lmc__collect_sections(lmc_reader *r)
 
 /* -- orphans: blocks of runs whose sections are lost, or that are in the wrong place -- */
 
-/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and the run before it, if there is one, is. */
+/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
+ * the run before it, if there is one, is. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
     const size_t n_runs = r->runs.size / sizeof(lmc__reader_run);
     const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
-    const lmc__run *const behind = number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND ? &lmc__run_at(r, number + 1)->run : NULL;
+    const lmc__run *const behind =
+        number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND
+            ? &lmc__run_at(r, number + 1)->run
+            : NULL;
     const lmc__reader_file *f;
-    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND) return 0; /* nor where that one ends */
+    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND)
+        return 0; /* nor where that one ends */
     *file_number = before ? before->file_number : 0;
     *start = before ? before->start + before->size : 0;
     if (behind && behind->file_number == *file_number) return behind->start > *start;
@@ -11625,10 +13619,12 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
     *start = 0;
-    return !behind || behind->file_number > *file_number || (behind->file_number == *file_number && behind->start > 0);
+    return !behind || behind->file_number > *file_number ||
+           (behind->file_number == *file_number && behind->start > 0);
 }
 
-/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is certain, the run gets it. */
+/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is
+ * certain, the run gets it. */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -11639,18 +13635,23 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0) return LMC_OK; /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0)
+        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
+                          known */
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
     }
     for (i = 0; i < n; i++)
-        if (block[i].length > largest || (block[i].length < largest && block[i].block != block[n - 1].block)) return LMC_OK;
+        if (block[i].length > largest ||
+            (block[i].length < largest && block[i].block != block[n - 1].block))
+            return LMC_OK;
     f = lmc__file_at(r, file_number);
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
     if ((size_t)number + 1 < r->runs.size / sizeof(lmc__reader_run)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
-        if (behind->run.size != 0 && behind->run.file_number == file_number) limit = behind->run.start;
+        if (behind->run.size != 0 && behind->run.file_number == file_number)
+            limit = behind->run.start;
     }
     if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
     end = start + block[n - 1].block * (uint64_t)largest;
@@ -11671,18 +13672,21 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
 {
     lmc__salvage *const s = &r->salvage;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan),
+                 n_runs = r->runs.size / sizeof(lmc__reader_run);
     lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
     uint64_t tries = 0;
     size_t i, j, n_left = 0;
     for (i = 0; i < n; i++) {
         const size_t first = o[i].after ? o[i].after - 1 : 0;
         int is_found = 0;
-        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found; j++, tries++) { /* of known runs; those that follow first */
+        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found;
+             j++, tries++) { /* of known runs; those that follow first */
             const size_t number = (first + j) % n_runs;
             o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
             is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND &&
-                       lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks, &o[i].block);
+                       lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks,
+                                     &o[i].block);
             if (is_found) o[i].block.run = (uint32_t)number;
         }
         if (is_found) {
@@ -11695,12 +13699,14 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Of runs that nobody knows: the one number between those known for which the block's number is not beyond what the bytes since then can hold. */
+/* Of runs that nobody knows: the one number between those known for which the block's number is not
+ * beyond what the bytes since then can hold. */
 static enum lmc_status lmc__number_orphans(lmc_reader *r)
 {
     lmc__salvage *const s = &r->salvage;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan),
+                 n_runs = r->runs.size / sizeof(lmc__reader_run);
     const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
     lmc__buffer numbered;
     enum lmc_status status = LMC_OK;
@@ -11709,11 +13715,19 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
     memset(&numbered, 0, sizeof numbered);
     numbered.alloc_user = r->options.alloc_user;
     for (i = 0; i < n && status == LMC_OK; i++) {
-        const uint64_t most = o[i].block.at < o[i].after_at ? 0 : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
-        const size_t from = o[i].after && (o[i].after > n_runs || lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND) ? o[i].after - 1 : o[i].after;
+        const uint64_t most = o[i].block.at < o[i].after_at
+                                  ? 0
+                                  : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
+        const size_t from =
+            o[i].after && (o[i].after > n_runs ||
+                           lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND)
+                ? o[i].after - 1
+                : o[i].after;
         lmc__found_block found = o[i].block;
         unsigned n_found = 0;
-        for (j = from; j < from + 16 && j <= UINT32_MAX && (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND); j++) {
+        for (j = from; j < from + 16 && j <= UINT32_MAX &&
+                       (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND);
+             j++) {
             const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
             if (number > most) continue;
             n_found++;
@@ -11725,27 +13739,34 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
     block = (lmc__found_block *)(void *)numbered.data;
     lmc__sort_found(block, numbered.size / sizeof *block);
     for (first = 0; first < numbered.size / sizeof *block && status == LMC_OK; first = i) {
-        for (i = first; i < numbered.size / sizeof *block && block[i].run == block[first].run; i++) {}
+        for (i = first; i < numbered.size / sizeof *block && block[i].run == block[first].run;
+             i++) {}
         status = lmc__place_run(r, block + first, i - first);
     }
-    if (status == LMC_OK && numbered.size) status = lmc__append(&s->blocks, numbered.data, numbered.size);
+    if (status == LMC_OK && numbered.size)
+        status = lmc__append(&s->blocks, numbered.data, numbered.size);
     lmc__free_buffer(&numbered);
     return status;
 }
 
-/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not known yet of their worth. */
+/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not
+ * known yet of their worth. */
 static void lmc__choose_blocks(lmc_reader *r)
 {
     lmc__salvage *const s = &r->salvage;
-    const size_t n_found = s->blocks.size / sizeof(lmc__found_block), n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n_found = s->blocks.size / sizeof(lmc__found_block),
+                 n_runs = r->runs.size / sizeof(lmc__reader_run);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number: blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
+                                       blocks of the one that was not taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
-        if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i])) f[n++] = f[i];
+        if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
+            f[n++] = f[i];
     }
     for (i = 0; i < n && s->damage.has_index; i++)
-        if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block]) f[i].trust = 3;
+        if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block])
+            f[i].trust = 3;
     lmc__sort_found(f, n);
     for (i = 0; i < n; i = j) {
         const lmc__found_block best = f[i];
@@ -11754,7 +13775,8 @@ static void lmc__choose_blocks(lmc_reader *r)
         for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2)) f[n_kept].is_doubtful = 1;
+            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2))
+                f[n_kept].is_doubtful = 1;
         }
         n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
     }
@@ -11773,12 +13795,15 @@ static enum lmc_status lmc__part_blocks(lmc_reader *r)
     memset(&unplaced, 0, sizeof unplaced);
     unplaced.alloc_user = r->options.alloc_user;
     for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
-        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) && lmc__run_at(r, f[i].run)->run.size != 0) f[n_kept++] = f[i];
+        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) &&
+            lmc__run_at(r, f[i].run)->run.size != 0)
+            f[n_kept++] = f[i];
         else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
     }
     s->n_blocks = n_kept;
     s->blocks.size = n_kept * sizeof *f;
-    if (status == LMC_OK && unplaced.size) status = lmc__append(&s->blocks, unplaced.data, unplaced.size);
+    if (status == LMC_OK && unplaced.size)
+        status = lmc__append(&s->blocks, unplaced.data, unplaced.size);
     lmc__free_buffer(&unplaced);
     return status;
 }
@@ -11797,10 +13822,14 @@ static enum lmc_status lmc__finish_runs(lmc_reader *r)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE && !r->origin.base) run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK) run->prediction = lmc__check_origin(&r->origin, &run->run);
+            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
+                !r->origin.base)
+                run->prediction = LMC_ERR_BASE_MISSING;
+            else if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_origin(&r->origin, &run->run);
             /* the header that would have told whose base it is may be lost */
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE) run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
+                run->prediction = LMC_ERR_BASE_WRONG;
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
@@ -11815,29 +13844,38 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
     size_t i, n = 0;
     int had_index = 0;
-    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user = r->options.alloc_user;
+    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user =
+        r->options.alloc_user;
     s->container.alloc_user = s->range.alloc_user = s->confirmed.alloc_user = r->options.alloc_user;
     s->container_run = UINT32_MAX;
     s->end = total;
     if (total >= LMC__HEADER_SIZE && lmc__read_rest(r, 0, header, sizeof header)) {
         const enum lmc_status status = lmc__check_header(header, k);
         /* what its CRC confirms is no damage */
-        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) && (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED)) return status;
+        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) &&
+            (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED))
+            return status;
         s->damage.has_header = status == LMC_OK;
         if (status == LMC_OK) lmc__keep_header(r, header);
         if (status == LMC_OK && r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
     }
-    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE && lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
+    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE &&
+        lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
         const uint64_t index_size = lmc__load64(trailer + 8);
-        const uint64_t index_at = index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
-        s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK && index_at >= LMC__HEADER_SIZE;
+        const uint64_t index_at =
+            index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
+        s->damage.has_trailer =
+            lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK &&
+            index_at >= LMC__HEADER_SIZE;
         if (s->damage.has_trailer) s->end = index_at;
-        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 && k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
+        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+            k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
             LMC__TRY(lmc__take_index(r, index_at, index_size, &had_index));
         had_index = s->damage.has_index;
     }
     LMC__TRY(lmc__walk_through(r));
-    if (s->damage.has_index && !had_index) LMC__TRY(lmc__walk_through(r)); /* now that it is known */
+    if (s->damage.has_index && !had_index)
+        LMC__TRY(lmc__walk_through(r)); /* now that it is known */
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(r));
     LMC__TRY(lmc__adopt_orphans(r));
     if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(r));
@@ -11846,7 +13884,8 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__finish_runs(r));
     if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
+    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described &&
+        *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
     for (i = 0; i < r->n_files; i++) {
         lmc__file_at(r, i)->confirmed_at = n;
@@ -11872,10 +13911,13 @@ static void lmc__free_salvage(lmc_reader *r)
     lmc__free_buffer(&s->confirmed);
 }
 
+/* == snapshot/salvage_read.h ====================================================================== */
+
 /* -- what was found, decoded -- */
 
 /* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
-static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block, uint8_t *dst)
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
+                                        uint8_t *dst)
 {
     static const lmc__ahead nothing = {NULL, 0};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
@@ -11888,7 +13930,9 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
         if (!run) return LMC_ERR_NOT_FOUND;
         LMC__TRY(run->prediction);
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__read_prediction(&r->origin, &run->run, (uint64_t)block->block * run->run.block_size, dst, block->length));
+        LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
+                                      (uint64_t)block->block * run->run.block_size, dst,
+                                      block->length));
     }
     LMC__TRY(lmc__set_coder(c, block->length, lmc__min(block->length, LMC_MAX_BLOCK_ELEMENTS), 0));
     c->in[0].size = 0;
@@ -11897,8 +13941,12 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     position.run = block->run;
     position.block = block->block;
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, block->size, position, &info));
-    LMC__CHECK(info.size == block->length && info.encoded_size == block->size && info.has_prediction == block->has_prediction, LMC_ERR_CORRUPT); /* it changed */
-    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info, info.has_prediction ? dst : NULL, c->wave.workspaces, c->wave.workspace_size);
+    LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
+                   info.has_prediction == block->has_prediction,
+               LMC_ERR_CORRUPT); /* it changed */
+    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
+                               info.has_prediction ? dst : NULL, c->wave.workspaces,
+                               c->wave.workspace_size);
     return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
 }
 
@@ -11914,16 +13962,19 @@ static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i,
     for (j = i; j < n; j++) {
         const lmc__found_block *const f = lmc__found_at(r, j);
         if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == 0 && !s->in_container && (f->outer_run != first.run || f->outer_block != first.block)) {
+        if (f->trust == 0 && !s->in_container &&
+            (f->outer_run != first.run || f->outer_block != first.block)) {
             if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
                 const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
-                const lmc__found_block *const found = outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
+                const lmc__found_block *const found =
+                    outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
                 s->container_status = LMC_ERR_NOT_FOUND;
                 if (found && found->run == f->outer_run && found->block == f->outer_block) {
                     s->container.size = 0;
                     LMC__TRY(lmc__reserve(&s->container, found->length));
                     s->in_container = 1;
-                    s->container_status = lmc__decode_found(r, f->outer_run, outer, s->container.data);
+                    s->container_status =
+                        lmc__decode_found(r, f->outer_run, outer, s->container.data);
                     s->in_container = 0;
                     if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
                 }
@@ -11939,17 +13990,22 @@ static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i,
 }
 
 /* As lmc__read_run. */
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                          uint8_t *dst, size_t size)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
         const uint64_t block = offset / run->block_size;
-        const size_t skip = (size_t)(offset - block * run->block_size), length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
+        const size_t skip = (size_t)(offset - block * run->block_size),
+                     length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
         const size_t i = lmc__find_found(r, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number && lmc__found_at(r, i)->block == block, LMC_ERR_NOT_FOUND);
-        LMC__CHECK(lmc__found_at(r, i)->length == length, LMC_ERR_NOT_FOUND); /* of an unknown run */
+        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number &&
+                       lmc__found_at(r, i)->block == block,
+                   LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__found_at(r, i)->length == length,
+                   LMC_ERR_NOT_FOUND); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -11972,21 +14028,26 @@ static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
 }
 
 /* Tensors that end at or before `end` are complete, or never will be. */
-static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed, uint64_t end)
+static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed,
+                                 uint64_t end)
 {
     lmc__digester *const d = &r->salvage.digester;
-    while (d->tensor < file->n_tensors && file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
+    while (d->tensor < file->n_tensors &&
+           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
         const lmc_tensor *const t = &file->tensors[d->tensor];
         const int is_whole = d->tensor_done == t->size;
         const size_t tensor = d->tensor;
         uint8_t identity[LMC_IDENTITY_SIZE];
         lmc__finish_identity_to(d, identity); /* goes on to the next */
-        if (is_whole) confirmed[1 + tensor] = (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+        if (is_whole)
+            confirmed[1 + tensor] =
+                (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
     }
 }
 
 /* The next bytes of the file at hand; data NULL: they are lost. */
-static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data, uint64_t size)
+static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data,
+                              uint64_t size)
 {
     const lmc__kernels *const k = r->coder->wave.k;
     lmc__salvage *const s = &r->salvage;
@@ -12001,7 +14062,7 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
     }
     s->is_whole &= data != NULL;
     if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
-    for (; offset < end && d->tensor < file->n_tensors; ) {
+    for (; offset < end && d->tensor < file->n_tensors;) {
         const lmc_tensor *const t = &file->tensors[d->tensor];
         uint64_t part;
         lmc__confirm_tensors(r, file, confirmed, offset);
@@ -12033,7 +14094,8 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
         if (data) data += part;
     }
     lmc__confirm_tensors(r, file, confirmed, end);
-    if (end == file->size && s->is_whole) confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+    if (end == file->size && s->is_whole)
+        confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
 }
 
 static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
@@ -12050,7 +14112,8 @@ static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
 static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
 {
     lmc__salvage *const s = &r->salvage;
-    const uint64_t most = r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
+    const uint64_t most =
+        r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(r, i);
     enum lmc_status status;
     if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
@@ -12073,7 +14136,9 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
     if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
-    for (; s->file < r->n_files; s->file++, s->offset = 0, s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
+    for (; s->file < r->n_files;
+         s->file++, s->offset = 0,
+                    s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
         const lmc__reader_file *const f = lmc__file_at(r, s->file);
         range->file_number = s->file;
         range->offset = s->offset;
@@ -12084,19 +14149,27 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
             if (s->offset < run->start) return lmc__lose(r, range, run->start);
             at = s->offset - run->start;
             if (at >= run->size) continue;
-            if (at % run->block_size != 0) /* behind a run that reached into this one: only of a hostile file */
-                return lmc__lose(r, range, run->start + lmc__min64(at - at % run->block_size + run->block_size, run->size));
+            if (at % run->block_size !=
+                0) /* behind a run that reached into this one: only of a hostile file */
+                return lmc__lose(
+                    r, range,
+                    run->start +
+                        lmc__min64(at - at % run->block_size + run->block_size, run->size));
             i = lmc__find_found(r, s->run, at / run->block_size);
             range->position.run = (uint32_t)s->run;
             range->position.block = (uint32_t)(at / run->block_size);
-            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run) return lmc__lose(r, range, run->start + run->size);
-            if (lmc__found_at(r, i)->block != range->position.block) return lmc__lose(r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
+            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run)
+                return lmc__lose(r, range, run->start + run->size);
+            if (lmc__found_at(r, i)->block != range->position.block)
+                return lmc__lose(
+                    r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
             LMC__TRY(lmc__deliver(r, s->run, i, range));
             lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
             s->offset += range->size;
             return LMC_OK;
         }
-        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size) return lmc__lose(r, range, f->file.size);
+        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
+            return lmc__lose(r, range, f->file.size);
         if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
     }
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -12104,7 +14177,8 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
     range->file_number = SIZE_MAX;
     range->offset = 0;
     LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
-    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block); s->unplaced++) { /* its copies */
+    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block);
+         s->unplaced++) { /* its copies */
         const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
     }
@@ -12130,29 +14204,89 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
     return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
 }
 
-/* -- 9.11 identities of what is in no LMC file -- */
+/* == snapshot/open.h ============================================================================== */
+
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                        const lmc_reader_options *options)
+{
+    lmc_reader_options defaults;
+    enum lmc_status status;
+    lmc_reader *r;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+        return LMC_ERR_ARGUMENT;
+    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
+    memset(r, 0, sizeof *r);
+    r->source = *source;
+    r->options = *options;
+    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
+    r->coder = options->lender ? options->lender->coder : &r->own_coder;
+    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user =
+        options->alloc_user;
+    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
+    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
+    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->origin.read_back = lmc__read_reader_back;
+    r->origin.user = r;
+    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
+    if (status != LMC_OK) {
+        lmc_free_reader(r);
+        return status;
+    }
+    *reader = r;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_reader(lmc_reader *r)
+{
+    size_t i;
+    if (!r) return;
+    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
+    lmc__free_coder(&r->own_coder);
+    lmc__free_buffer(&r->index);
+    lmc__free_buffer(&r->files);
+    lmc__free_buffer(&r->runs);
+    lmc__free_buffer(&r->block_at);
+    lmc__free_buffer(&r->keys);
+    lmc__free_buffer(&r->metadata);
+    lmc__free_buffer(&r->paths);
+    lmc__free_buffer(&r->window);
+    lmc__free_buffer(&r->base[0]);
+    lmc__free_buffer(&r->base[1]);
+    lmc__free_salvage(r);
+    lmc__free_origin(&r->origin);
+    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
+}
+
+/* == snapshot/identify.h ========================================================================== */
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     lmc__job *job = &wave->jobs[index];
     (void)worker;
-    lmc__set_piece_crcs(wave, job, job->src, job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
+    lmc__set_piece_crcs(wave, job, job->src,
+                        job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
     job->status = LMC_OK;
 }
 
 /* Bytes that one task sums up. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file, const lmc_stream *stream)
+static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
+                                          const lmc_stream *stream)
 {
-    const uint64_t span = lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
+    const uint64_t span =
+        lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
     c->stream = *stream;
     c->task = lmc__identify_task;
     LMC__TRY(lmc__reserve(&c->in[0], span));
     while (d->absorbed < file->size) {
         size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed), SIZE_MAX / 2);
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
+                  SIZE_MAX / 2);
         lmc__read_portion(c);
         if (c->read_failed) return LMC_ERR_READ;
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
@@ -12171,7 +14305,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream, const lmc_parallel *parallel,
+LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+                                          const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user)
 {
     lmc__buffer body, memory;
@@ -12180,7 +14315,9 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, c
     lmc_file checked;
     enum lmc_status status;
     size_t i;
-    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) || tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE) return LMC_ERR_ARGUMENT;
+    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
+        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
+        return LMC_ERR_ARGUMENT;
     memset(&body, 0, sizeof body);
     body.alloc_user = alloc_user;
     memory = body;
@@ -12191,7 +14328,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, c
     if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
-    if (status == LMC_OK) status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
+    if (status == LMC_OK)
+        status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
         digester.identities = body.data;
@@ -12200,7 +14338,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, c
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
         if (file->n_tensors == 0) memcpy(file->identity, body.data, LMC_IDENTITY_SIZE);
-        for (i = 0; i < file->n_tensors; i++) memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+        for (i = 0; i < file->n_tensors; i++)
+            memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
@@ -12209,7 +14348,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors, c
     return status;
 }
 
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE], void *alloc_user)
+LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
+                                          void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;
@@ -12220,7 +14360,7 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
     return status;
 }
 
-/* -- 9.12 memory in place of callbacks -- */
+/* == snapshot/memory.h ============================================================================ */
 
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
@@ -12288,31 +14428,49 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->size = memory->cap = memory->position = 0;
 }
 
-/* -- 9.13 names of things -- */
+/* == snapshot/status.h ============================================================================ */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-static const struct { enum lmc_status status; const char *name, *text; } lmc__statuses[] = {
+static const struct {
+    enum lmc_status status;
+    const char *name, *text;
+} lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT", "the library was called in a wrong way: see the comment of the function in lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL", "the output buffer is too small: ask lmc_bound_block, lmc_bound_tensor or lmc_read_block_info for its size"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE", "the workspace is too small: ask lmc_workspace_size or lmc_tensor_workspace_size for its size"},
+    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
+     "the library was called in a wrong way: see the comment of the function in lmc.h"},
+    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
+     "the output buffer is too small: ask lmc_bound_block, lmc_bound_tensor or lmc_read_block_info "
+     "for its size"},
+    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
+     "the workspace is too small: ask lmc_workspace_size or lmc_tensor_workspace_size for its "
+     "size"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
     {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND", "there is nothing of that name in the snapshot: list it to see what there is"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT", "the data exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
+    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
+     "there is nothing of that name in the snapshot: list it to see what there is"},
+    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
+     "the data exceeds a limit of the format or of the caller: raise the limit if you trust the "
+     "data"},
     {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a program of this word size: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK", "the snapshot refers to itself: restore it from a file or to files, not from a pipe to a pipe"},
+    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
+     "the snapshot refers to itself: restore it from a file or to files, not from a pipe to a "
+     "pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION", "another version of the LMC format: use the version of lmc that wrote it, or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED", "uses a feature that this version does not know: use a newer lmc"},
+    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
+     "another version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
+     "uses a feature that this version does not know: use a newer lmc"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED", "the data ends early: fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT", "the data is damaged or was made wrongly: it breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "the data is damaged: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING", "this is a delta: give the snapshot that it was made against"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG", "this is not the snapshot that the delta was made against"}
-};
+    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
+     "the data is damaged or was made wrongly: it breaks a rule of the format; use another copy"},
+    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM",
+     "the data is damaged: a checksum does not match; use another copy"},
+    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
+     "this is a delta: give the snapshot that it was made against"},
+    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
+     "this is not the snapshot that the delta was made against"}};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
