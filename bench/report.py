@@ -259,7 +259,8 @@ def main_page(directory):
     out("\n## How it was measured\n")
     if not mixed:
         out(table_of_stamps(stamps) + "\n")
-    out("* system: %s, load at the end of each part: %s" % (newest["system"], "; ".join("%s %s" % (PARTS[part], stamp["load"]) for part, stamp in stamps.items())))
+    out("* system: %s; load at the end of each part: %s" % (newest["system"], "; ".join("%s %s" % (PARTS[part], stamp["load"]) for part, stamp in stamps.items()
+                                                                                     if stamp["load"]) or "not noted"))
     out(read_text(build("tools.md"), "* tools: not noted").rstrip("\n"))
     out("\n## Targets\n")
     put_targets(out)
