@@ -46,15 +46,16 @@
  *
  * CONTENTS
  *   interface  api
- *   base       platform bytes wire_block wire_file
+ *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold root classes group grids dispatch
  *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
  *              put_quantised put_block get_quantised get_block
  *   tensor     wave tensor
  *   quantise   clusters fit
- *   snapshot   buffer sha256 identity pipeline names sections origin writer restore reader
- *              in_place requantise salvage salvage_place salvage_read open identify memory status
+ *   snapshot   buffer sha256 order identity pipeline names sections index_entries origin writer
+ *              restore reader in_place requantise salvage salvage_place salvage_read open
+ *              identify memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -906,6 +907,72 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* == base/status.h ================================================================================ */
+
+/* The library's version, and what a status is called and says. All layers have these, so they stand
+ * on the lowest floor.
+ *
+ * A text is for the user of a program, not for its author: what happened, then what to do about it,
+ * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"). */
+
+LMC_API const char *lmc_version(void) { return LMC_VERSION; }
+
+static const struct {
+    enum lmc_status status;
+    const char *name, *text;
+} lmc__statuses[] = {
+    {LMC_OK, "LMC_OK", "success"},
+    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
+     "invalid argument: see the comment of the function in lmc.h"},
+    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
+     "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
+     "tell "
+     "what is enough"},
+    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
+     "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
+     "enough"},
+    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
+    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
+    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
+    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
+     "not found in the snapshot: list it to see what it holds"},
+    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
+     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
+    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
+    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
+     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
+     "from a pipe to a pipe"},
+    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
+    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
+     "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
+     "unknown feature of the LMC format: use a newer lmc"},
+    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
+     "truncated: the data ends early; fetch or write the file again"},
+    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
+     "corrupt: the data breaks a rule of the format; use another copy"},
+    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
+    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
+     "this is a delta: its base, the snapshot that it was made against, is needed"},
+    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
+     "wrong base: not the snapshot that the delta was made against"}};
+
+LMC_API const char *lmc_status_name(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
+    return "LMC_ERR_?";
+}
+
+LMC_API const char *lmc_status_text(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].text;
+    return "unknown error";
+}
+
 /* == base/bytes.h ================================================================================= */
 
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
@@ -983,6 +1050,7 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
 #define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
+#define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
 #define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
@@ -8872,46 +8940,39 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 
 /* == tensor/wave.h ================================================================================ */
 
-/* One block of a wave. */
+/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
+ * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
+ * share nothing that is written, so any order gives the same bytes.
+ *
+ * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
+ * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction; or NULL */
-    int own;             /* that is this snapshot's own: if it is wrong, the file is */
-    int is_done;         /* decoding: dst has the block already, they say */
+    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding */
+    enum lmc_dtype dtype;      /* encoding, and the next three */
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* encoding; or NULL */
-    uint64_t first_element;         /* of the quantizer's tensor */
-    size_t
-        head; /* the writer: bytes before dst that hold the header of the run which begins here */
-    lmc_block_info info; /* decoding */
+    const lmc_quantizer *quantizer; /* or NULL */
+    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
+    lmc_block_info info;    /* decoding, and the next two */
+    lmc__ahead ahead;
+    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
+                          all, decoded right there; else decoded to the workspace and copied */
     lmc_position position;
-    lmc__ahead ahead;  /* decoding */
-    size_t skip, keep; /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is
-                          not all of it */
-    size_t first_piece, n_pieces; /* section 9 */
-    enum lmc_status status;
+    enum lmc_status status; /* set when it has run */
 } lmc__job;
-
-typedef struct lmc__piece { /* of a block: as much as belongs to one leaf of one tensor, or to none
-                               (section 9) */
-    uint32_t size, crc;
-    int in_tensor;
-} lmc__piece;
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;
-    lmc__piece *pieces;  /* NULL: none wanted */
-    uint8_t *workspaces; /* one for each worker */
+    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Blocks in flight for each worker, and the most memory that they may take for each, so that 8 MiB
- * blocks do not come in fours. */
+/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
+ * most decoded bytes that they may take, so that blocks of 8 MiB do not come in fours. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -8923,6 +8984,7 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
 }
+/* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
     size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
@@ -8932,35 +8994,19 @@ static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
            lmc__count_workers(parallel);
 }
 
-static void lmc__run_wave(const lmc_parallel *parallel, lmc_task task, lmc__wave *wave, size_t n)
+/* Runs task(arg, i, worker) for i below n; returns when all have returned. */
+static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *arg, size_t n)
 {
     size_t i;
-    if (parallel && n > 1) parallel->run(parallel->user, task, wave, n);
+    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n);
     else
-        for (i = 0; i < n; i++) task(wave, i, 0);
+        for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at p, whose CRC is crc. */
-static void lmc__set_piece_crcs(const lmc__wave *wave, const lmc__job *job, const uint8_t *p,
-                                uint32_t crc)
+/* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
+ * of it, which stays in the worker's workspace until its next job. */
+static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    size_t i;
-    if (!wave->pieces) return;
-    if (job->n_pieces == 1) {
-        wave->pieces[job->first_piece].crc = crc;
-        return;
-    }
-    for (i = job->first_piece; i < job->first_piece + job->n_pieces; i++) {
-        lmc__piece *piece = &wave->pieces[i];
-        piece->crc = wave->k->crc32c(0, p, piece->size);
-        p += piece->size;
-    }
-}
-
-static void lmc__encode_task(void *arg, size_t index, unsigned worker)
-{
-    const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
     if (job->quantizer)
@@ -8972,29 +9018,35 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
-    if (job->status == LMC_OK) lmc__set_piece_crcs(wave, job, content, lmc__load32(job->dst + 12));
+    return content;
+}
+
+/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
+{
+    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    const int is_whole = job->keep == job->info.size;
+    uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
+    job->status = lmc__decode_block(wave->k, content, job->ahead, job->src, &job->info, job->base,
+                                    ws, wave->workspace_size - wave->temp_size);
+    if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
+    return content;
+}
+
+static void lmc__encode_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
-    const int whole = job->keep == job->info.size;
-    uint8_t *dst = whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    if (job->is_done)
-        job->status =
-            wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    else
-        job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base,
-                                        ws, wave->workspace_size - wave->temp_size);
-    if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
-    if (job->status != LMC_OK) return;
-    if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
-    lmc__set_piece_crcs(wave, job, dst, job->info.crc);
+    (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order. */
+/* The first error of n jobs, in order: so it does not depend on who was faster. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -9240,7 +9292,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             job->src = in + used;
             job->base =
                 options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
-            job->own = job->is_done = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -9260,7 +9311,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             }
             at += job->info.size;
         }
-        lmc__run_wave(options->parallel, lmc__decode_task, &wave, n);
+        lmc__run_tasks(options->parallel, lmc__decode_task, &wave, n);
         LMC__TRY(lmc__wave_status(&wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
@@ -10172,17 +10223,38 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
 
 /* == snapshot/buffer.h ============================================================================ */
 
+/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
+ * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
+ *
+ * data moves when it grows: what points into it does so only while nothing is appended. Elements of
+ * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
 typedef struct lmc__buffer {
-    uint8_t *data;
+    uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
-    void *alloc_user;
+    void *alloc_user; /* of LMC_REALLOC */
 } lmc__buffer;
+
+static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+{
+    memset(b, 0, sizeof *b);
+    b->alloc_user = alloc_user;
+}
 
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
     b->data = NULL;
     b->size = b->cap = 0;
+}
+
+/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
+ * them. */
+typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+
+static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+{
+    (void)alloc_user; /* the buffer has it */
+    lmc__free_buffer(b);
 }
 
 /* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
@@ -10203,7 +10275,7 @@ static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
     return LMC_OK;
 }
 
-/* Appends `more` bytes, data or zeros if data is NULL. */
+/* Appends `more` bytes: data, or zeros if data is NULL. */
 static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
 {
     LMC__TRY(lmc__reserve(b, more));
@@ -10301,12 +10373,84 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
+/* == snapshot/order.h ============================================================================= */
+
+/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
+ * and the size of an element, so they cost no more than written out. */
+
+typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__is_before)(const void *context, size_t i);
+
+LMC__INLINE void lmc__swap(uint8_t *a, uint8_t *b, size_t size)
+{
+    uint8_t copy[64]; /* no element is larger */
+    memcpy(copy, a, size);
+    memcpy(a, b, size);
+    memcpy(b, copy, size);
+}
+
+/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
+ * input, which may be chosen by an enemy. Not stable.
+ *
+ * While start > 0, elements [start, n) are made a heap from the back; then the largest is swapped
+ * to the end, again and again, and [0, end) made a heap anew. Both sift down the element at
+ * `start`, which is 0 from then on. */
+LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare)
+{
+    uint8_t *const a = (uint8_t *)array;
+    size_t start = n / 2, end = n;
+    while (end > 1) {
+        size_t root, child;
+        if (start > 0) start--;
+        else {
+            end--;
+            lmc__swap(a, a + end * size, size);
+        }
+        for (root = start; (child = 2 * root + 1) < end; root = child) {
+            if (child + 1 < end && compare(a + child * size, a + (child + 1) * size) < 0) child++;
+            if (compare(a + root * size, a + child * size) >= 0) break;
+            lmc__swap(a + root * size, a + child * size, size);
+        }
+    }
+}
+
+/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
+ * 1 must stand before the others. */
+LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
+                                   const void *context)
+{
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (is_before(context, middle)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 /* == snapshot/identity.h ========================================================================== */
 
-/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies
- * in one block, and in one leaf of one tensor (spec 9.2) or in none. Pieces are planned in order,
- * their CRCs taken in parallel, then absorbed in order. A file without tensors counts as one
- * tensor. */
+/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+ *
+ * A tensor's identity is a SHA-256 over the CRC-32Cs of its leaves of 256 KiB, its dtype and its
+ * shape. The CRCs are what costs, and a block has been given one anyhow; so a file is cut into
+ * *pieces*, each within one block, and within one leaf of one tensor or in none:
+ *
+ *     tensors   |------- A ---------------|  gap |--- B ---|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *
+ * Pieces are planned in order (lmc__plan_piece), their CRCs taken by the workers in any order while
+ * a block is in their caches, and joined in order (lmc__absorb): lmc__crc_combine makes the CRC of
+ * a leaf, and of the file, of those of their pieces, without the bytes. A block that is one piece
+ * has its CRC in its header, and costs nothing more.
+ *
+ * A file without tensors counts as one tensor of bytes. */
+typedef struct lmc__piece {
+    uint32_t size, crc;
+    int in_tensor;
+} lmc__piece;
+
 typedef struct lmc__digester {
     const lmc_file *file;
     uint64_t planned; /* how far pieces are planned */
@@ -10366,6 +10510,15 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+static void lmc__finish_leaf(lmc__digester *d)
+{
+    uint8_t field[4];
+    lmc__store32(field, d->leaf_crc);
+    lmc__sha256_update(&d->sha, field, 4);
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -10373,10 +10526,7 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     const unsigned rank = t ? t->rank : 1;
     uint8_t field[8];
     unsigned i;
-    if (d->leaf_size) {
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-    }
+    if (d->leaf_size) lmc__finish_leaf(d);
     field[0] = (uint8_t)strlen(dtype);
     lmc__sha256_update(&d->sha, field, 1);
     lmc__sha256_update(&d->sha, dtype, strlen(dtype));
@@ -10405,21 +10555,23 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
+{
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
+    d->leaf_size += size;
+    d->tensor_done += size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
+}
+
+/* The next piece that was planned; its CRC is known now. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
-    d->leaf_size += piece->size;
-    d->tensor_done += piece->size;
-    if (d->leaf_size == LMC__LEAF_SIZE) {
-        uint8_t field[4];
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-        d->leaf_size = d->leaf_crc = 0;
-    }
+    lmc__absorb(d, piece->crc, piece->size);
 }
 
 /* All bytes of the file are absorbed. */
@@ -10431,25 +10583,50 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/pipeline.h ========================================================================== */
 
+/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
+ * waves.
+ *
+ * Writer and restorer keep two buffers of each kind, and take turns. While wave w is coded, what
+ * wave w - 1 has made is written, and what wave w + 1 will need is read:
+ *
+ *     step          1          2          3          4
+ *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
+ *     code                 out[0]: w0 out[1]: w1 out[0]: w2
+ *     write                           out[0]: w0 out[1]: w1
+ *
+ * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
+ * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
+ * tasks run one after another.
+ *
+ * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
+ * is larger, whatever the file's size. */
+
+/* A block of a snapshot. */
+typedef struct lmc__snapshot_job {
+    lmc__job job;
+    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
+                         the RUN section which begins here; 0: none does */
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
+    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
+                       already, and is only compared */
+} lmc__snapshot_job;
+
 /* Bytes to be written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a
- * wave while what the wave before it has made is written and what the next one needs is read, so
- * they have two buffers of each kind. Reading and writing are tasks beside those that code: no
- * threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
-    lmc__wave wave;
+    lmc__wave wave; /* without jobs: those are the snapshot's */
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t max_jobs;     /* the reader: of one wave */
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what the jobs are */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     lmc__buffer parts;   /* of the other out */
     int write_failed;
@@ -10461,30 +10638,29 @@ typedef struct lmc__coder {
     int read_failed, ended;
 } lmc__coder;
 
+static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    visit(&c->jobs, alloc_user);
+    visit(&c->pieces, alloc_user);
+    visit(&c->workspaces, alloc_user);
+    visit(&c->parts, alloc_user);
+    visit(&c->base, alloc_user);
+    for (i = 0; i < 2; i++) {
+        visit(&c->in[i], alloc_user);
+        visit(&c->out[i], alloc_user);
+    }
+}
+
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
-        alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
-        c->out[1].alloc_user = alloc_user;
+    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c)
-{
-    unsigned i;
-    lmc__free_buffer(&c->jobs);
-    lmc__free_buffer(&c->pieces);
-    lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->parts);
-    lmc__free_buffer(&c->base);
-    for (i = 0; i < 2; i++) {
-        lmc__free_buffer(&c->in[i]);
-        lmc__free_buffer(&c->out[i]);
-    }
-}
+static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
 /* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
  * planned; in_parts: to decode blocks of which only a part is kept. */
@@ -10493,12 +10669,11 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
-    c->max_jobs = lmc__count_jobs(c->parallel, block_size);
-    LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
+    LMC__TRY(lmc__reserve(&c->jobs,
+                          lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
     LMC__TRY(lmc__reserve(&c->workspaces,
                           (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
     c->wave.temp_size = temp_size;
     return LMC_OK;
@@ -10516,13 +10691,67 @@ static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
            (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
 }
 
-/* Room for one more job of the wave. */
-static enum lmc_status lmc__add_job(lmc__coder *c, lmc__job **job)
+/* Valid until the next job is added. */
+static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
+{
+    return (lmc__snapshot_job *)(void *)c->jobs.data + i;
+}
+
+/* Room for one more job of the wave, all zero. */
+static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
     LMC__TRY(lmc__append(&c->jobs, NULL, sizeof **job));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
-    *job = &c->wave.jobs[c->n_jobs++];
+    *job = lmc__job_at(c, c->n_jobs++);
+    return LMC_OK;
+}
+
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+                                const uint8_t *content, uint32_t crc)
+{
+    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    size_t i;
+    if (job->n_pieces == 1) {
+        pieces[0].crc = crc;
+        return;
+    }
+    for (i = 0; i < job->n_pieces; i++) {
+        pieces[i].crc = c->wave.k->crc32c(0, content, pieces[i].size);
+        content += pieces[i].size;
+    }
+}
+
+/* Tasks of a wave; arg is the coder. */
+static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+}
+
+static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const lmc_block_info *const info = &job->job.info;
+    const uint8_t *content = job->job.dst;
+    if (job->is_written)
+        job->job.status =
+            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
+    else content = lmc__decode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
+        job->job.status = LMC_ERR_CORRUPT;
+    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->crc);
+}
+
+/* The first error of n jobs, in order. */
+static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) LMC__TRY(lmc__job_at(c, i)->job.status);
     return LMC_OK;
 }
 
@@ -10562,7 +10791,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     lmc__coder *c = (lmc__coder *)arg;
     if (index == 0) lmc__write_parts(c); /* first what takes longest */
     else if (index == 1) lmc__read_portion(c);
-    else c->task(&c->wave, index - 2, worker);
+    else c->task(c, index - 2, worker);
 }
 
 /* Code the wave that is planned, write the parts, read. */
@@ -10570,7 +10799,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
     if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
@@ -10578,7 +10806,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->n_jobs = 0;
     c->base.size = 0;
     if (c->write_failed) return LMC_ERR_WRITE;
-    LMC__TRY(lmc__wave_status(&c->wave, n));
+    LMC__TRY(lmc__jobs_status(c, n));
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
@@ -10600,7 +10828,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 }
 
 /* Plan the pieces of a job that covers the next size bytes of the digester's file. */
-static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *job, size_t size)
+static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
+                                        size_t size)
 {
     job->first_piece = c->pieces.size / sizeof(lmc__piece);
     job->n_pieces = 0;
@@ -10613,57 +10842,50 @@ static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *
     return LMC_OK;
 }
 
+/* The pieces of a wave that was coded. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, &c->wave.pieces[i]);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
     c->pieces.size = 0;
 }
 
 /* == snapshot/names.h ============================================================================= */
 
-/* Something with a name, and an identity where that counts. */
+/* Names, and what must be unique of them.
+ *
+ * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
+ * tensors each, so what grows with them is kept small, and no input makes it slower than n log n.
+ */
+
+/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity;  /* or NULL */
+    const uint8_t *identity;  /* or NULL: only the name counts */
     size_t file_number;       /* of the base's items: where it is */
-    const lmc_tensor *tensor; /* NULL: the whole file */
+    const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
 } lmc__item;
 
+/* By bytes, a prefix first: the order of spec 9.3 and 10. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-static int lmc__compare_items(const lmc__item *a, const lmc__item *b)
+static int lmc__compare_items(const void *a, const void *b)
 {
-    int order = lmc__compare_names(a, b);
-    return order || !a->identity ? order : memcmp(a->identity, b->identity, LMC_IDENTITY_SIZE);
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    int order = lmc__compare_names(x, y);
+    return order || !x->identity ? order : memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
 }
 
-/* Heap sort: n log n whatever the input, no memory. */
+/* By name, then by identity. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
-    size_t start = n / 2, end = n;
-    while (end > 1) {
-        size_t root, child;
-        lmc__item item;
-        if (start > 0) item = items[--start];
-        else {
-            item = items[--end];
-            items[end] = items[0];
-        }
-        for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_items(&items[child], &items[child + 1]) < 0)
-                child++;
-            if (lmc__compare_items(&item, &items[child]) >= 0) break;
-            items[root] = items[child];
-        }
-        items[root] = item;
-    }
+    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
 }
 
 /* items are sorted */
@@ -10673,6 +10895,28 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     for (i = 1; i < n; i++)
         if (lmc__compare_names(&items[i - 1], &items[i]) == 0) return 1;
     return 0;
+}
+
+typedef struct lmc__name_search {
+    const lmc__item *items;
+    lmc__item wanted;
+} lmc__name_search;
+
+static int lmc__is_name_before(const void *context, size_t i)
+{
+    const lmc__name_search *const s = (const lmc__name_search *)context;
+    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
+}
+
+/* The first of n sorted items that is not before name. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
+{
+    lmc__name_search search;
+    memset(&search, 0, sizeof search);
+    search.items = items;
+    search.wanted.name = (const uint8_t *)name;
+    search.wanted.size = strlen(name);
+    return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
@@ -10687,40 +10931,51 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Add the path of file number n to the set, or refuse it (CORRUPT) if it is there already. The set
- * holds 64 bits of each path's SHA-256: a table of open addressing, at most half full, 0 for free.
- */
+/* Where key stands in a table of `size` keys, a power of two, or the free place where it should. */
+static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
+{
+    size_t i = (size_t)key & (size - 1);
+    while (table[i] && table[i] != key) i = (i + 1) & (size - 1);
+    return i;
+}
+
+/* A table of twice the size, or the first, with the same keys. */
+static enum lmc_status lmc__grow_paths(lmc__buffer *set)
+{
+    lmc__buffer grown;
+    const uint64_t *const old = (const uint64_t *)(const void *)set->data;
+    const size_t old_size = set->size / 8, size = old_size ? 2 * old_size : 64;
+    size_t i;
+    lmc__init_buffer(&grown, set->alloc_user);
+    LMC__TRY(lmc__append(&grown, NULL, 8 * size));
+    for (i = 0; i < old_size; i++) {
+        uint64_t *const table = (uint64_t *)(void *)grown.data;
+        if (old[i]) table[lmc__place_key(table, size, old[i])] = old[i];
+    }
+    lmc__free_buffer(set);
+    *set = grown;
+    return LMC_OK;
+}
+
+/* Adds the path of file number n to the set, which has n, or refuses it (CORRUPT) if it is there
+ * already. The set holds 64 bits of each path's SHA-256: a table of open addressing, at most half
+ * full, 0 for free. So it takes 16 to 32 bytes for each file, however long their paths, and none
+ * can choose paths that collide. */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
     lmc__sha256 sha;
-    uint64_t key, *table = (uint64_t *)(void *)set->data;
-    size_t size = set->size / 8, i;
-    if (n >= size / 2) {
-        lmc__buffer old = *set;
-        const uint64_t *const from = table;
-        enum lmc_status status;
-        memset(set, 0, sizeof *set);
-        set->alloc_user = old.alloc_user;
-        size = size ? 2 * size : 64;
-        status = lmc__append(set, NULL, 8 * size);
-        table = (uint64_t *)(void *)set->data;
-        for (i = 0; status == LMC_OK && i < old.size / 8; i++) {
-            size_t at = (size_t)from[i] & (size - 1);
-            if (from[i] == 0) continue;
-            while (table[at]) at = (at + 1) & (size - 1);
-            table[at] = from[i];
-        }
-        lmc__free_buffer(&old);
-        LMC__TRY(status);
-    }
+    uint64_t key, *table;
+    size_t place;
+    if (n >= set->size / 8 / 2) LMC__TRY(lmc__grow_paths(set));
+    table = (uint64_t *)(void *)set->data;
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, path, strlen(path));
     lmc__sha256_finish(&sha, digest);
-    key = lmc__load64(digest) | 1;
-    for (i = (size_t)key & (size - 1); table[i]; i = (i + 1) & (size - 1))
-        LMC__CHECK(table[i] != key, LMC_ERR_CORRUPT);
-    table[i] = key;
+    key = lmc__load64(digest) | 1; /* not 0 */
+    place = lmc__place_key(table, set->size / 8, key);
+    LMC__CHECK(table[place] == 0, LMC_ERR_CORRUPT);
+    table[place] = key;
     return LMC_OK;
 }
 
@@ -11081,48 +11336,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* Size of the index entry at p, which is known to be sound. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + 16;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
-                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
-            }
-        }
-    }
-    return LMC_OK;
-}
-
-#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-
 static int lmc__has_base(const uint8_t *header)
 {
     unsigned i, any = 0;
@@ -11184,6 +11397,150 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
     return LMC_OK;
 }
 
+/* == snapshot/index_entries.h ===================================================================== */
+
+/* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
+ *
+ *     head           counts, identity of the snapshot                   LMC__INDEX_BODY_SIZE
+ *     entry of file 0: offset | header and body of its FILE section | facts
+ *     entry of run 0:  offset | header and body of its RUN section  | {size, Header_CRC} per block
+ *     ...            one entry for each section before, in their order
+ *     metadata       sorted by key
+ *
+ * The *facts* of a file are what is known only at its end: File_Size, File_CRC, identities.
+ *
+ * Writer and restorer build the entries while blocks go by; the restorer then compares them with
+ * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
+ * A reader, which begins with the index, must parse it (index.h). */
+
+#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
+#define LMC__FILE_FACTS_SIZE 16u /* without identities */
+
+typedef struct lmc__index_builder {
+    lmc__buffer entries;
+    uint64_t limit;  /* on their size */
+    size_t facts_at; /* in entries: the facts of the file at hand */
+} lmc__index_builder;
+
+static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
+{
+    if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
+    return lmc__append(&b->entries, data, size);
+}
+
+/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
+                                          const uint8_t *head, const uint8_t *body,
+                                          size_t body_size)
+{
+    uint8_t field[8];
+    lmc__store64(field, offset);
+    LMC__TRY(lmc__grow_index(b, field, 8));
+    LMC__TRY(lmc__grow_index(b, head, LMC__SECTION_HEADER_SIZE));
+    return lmc__grow_index(b, body, body_size);
+}
+
+/* Room for the facts of a file whose section was the last. */
+static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+{
+    b->facts_at = b->entries.size;
+    return lmc__grow_index(b, NULL,
+                           LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
+}
+
+/* Where the digester puts the identities of the file at hand; they move when the index grows. */
+static uint8_t *lmc__index_identities(const lmc__index_builder *b)
+{
+    return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
+}
+
+/* All of the file was absorbed by d. */
+static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
+{
+    uint8_t *const facts = b->entries.data + b->facts_at;
+    d->identities = lmc__index_identities(b);
+    lmc__finish_digester(d);
+    lmc__store64(facts, file_size);
+    lmc__store32(facts + 8, d->file_crc);
+}
+
+/* The next block of the run whose section was the last. */
+static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
+                                        const uint8_t *header)
+{
+    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
+    lmc__store32(entry, (uint32_t)encoded_size);
+    lmc__store32(entry + 4, lmc__load32(header + LMC__BLOCK_CRC_AT));
+    return lmc__grow_index(b, entry, sizeof entry);
+}
+
+/* The head of the body. */
+typedef struct lmc__index_head {
+    uint32_t n_files, n_runs, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+} lmc__index_head;
+
+static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
+{
+    memset(dst, 0, LMC__INDEX_BODY_SIZE);
+    lmc__store32(dst, head->n_files);
+    lmc__store32(dst + 4, head->n_runs);
+    memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + 40, head->n_metadata);
+}
+
+/* p: LMC__INDEX_BODY_SIZE bytes. */
+static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
+{
+    head->n_files = lmc__load32(p);
+    head->n_runs = lmc__load32(p + 4);
+    memcpy(head->identity, p + 8, LMC_IDENTITY_SIZE);
+    head->n_metadata = lmc__load32(p + 40);
+    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
+    return LMC_OK;
+}
+
+/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
+static size_t lmc__entry_size(const uint8_t *p)
+{
+    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
+    if (p[8] == 'F') {
+        const uint32_t n_tensors = lmc__load32(body + 32);
+        return size + LMC__FILE_FACTS_SIZE +
+               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+    } else {
+        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+        return size + LMC__BLOCK_ENTRY_SIZE *
+                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
+    }
+}
+
+/* Names and identities of everything that has them among n_entries sound index entries at p. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+{
+    items->size = 0;
+    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
+        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
+        if (p[8] == 'F') {
+            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
+            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
+                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
+            uint32_t i;
+            if (n_tensors == 0)
+                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+            for (i = 0; i < n_tensors; i++) {
+                const uint32_t name_size = lmc__load32(entry + 16);
+                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
+                LMC__TRY(lmc__append_item(items, name, name_size,
+                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
+                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
+            }
+        }
+    }
+    return LMC_OK;
+}
+
 /* Metadata entries, exactly [p, end). */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
@@ -11234,11 +11591,18 @@ typedef struct lmc__origin {
     lmc__buffer wide;   /* of a conversion */
 } lmc__origin;
 
+static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&o->items, alloc_user);
+    visit(&o->ranges, alloc_user);
+    visit(&o->wide, alloc_user);
+}
+
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
-    o->items.alloc_user = o->ranges.alloc_user = o->wide.alloc_user = alloc_user;
+    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
@@ -11263,12 +11627,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o)
-{
-    lmc__free_buffer(&o->items);
-    lmc__free_buffer(&o->ranges);
-    lmc__free_buffer(&o->wide);
-}
+static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
@@ -11287,28 +11646,47 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t low = 0, high = n;
+    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
     uint32_t found = 0;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    while (low < high) { /* the first that is not before */
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
-        else high = middle;
-    }
-    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0;
-         low++) {
-        const lmc__item *item = lmc__get_item(o, low);
-        const int is_of_path =
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        int is_of_path;
+        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)low + 1;
-        if (!found) found = (uint32_t)low + 1;
+        if (is_of_path) return (uint32_t)i + 1;
+        if (!found) found = (uint32_t)i + 1;
     }
     return found;
+}
+
+typedef struct lmc__range_search {
+    const uint8_t *ranges; /* each begins with a lmc__range */
+    size_t step;           /* from one to the next */
+    uint64_t file_number, offset;
+} lmc__range_search;
+
+static int lmc__is_range_before(const void *context, size_t i)
+{
+    const lmc__range_search *const s = (const lmc__range_search *)context;
+    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
+    return r->file_number < s->file_number ||
+           (r->file_number == s->file_number && r->end <= s->offset);
+}
+
+/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
+ * first that ends behind offset of that file, or belongs to a later one. */
+static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
+                                   uint64_t offset)
+{
+    lmc__range_search search;
+    search.ranges = ranges->data;
+    search.step = step;
+    search.file_number = file_number;
+    search.offset = offset;
+    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
@@ -11317,18 +11695,10 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
                               uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
-    const size_t n = o->ranges.size / sizeof *ranges;
-    size_t low = 0, high = n;
+    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
     if (size == 0) return 1;
-    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
-        const size_t middle = low + (high - low) / 2;
-        if (ranges[middle].file_number < file_number ||
-            (ranges[middle].file_number == file_number && ranges[middle].end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset &&
-           size <= ranges[low].end - offset;
+    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
+           ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
 
 /* Every segment's prediction is there. */
@@ -11379,6 +11749,26 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
 {
     return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+}
+
+typedef struct lmc__segment_search {
+    const lmc__run *run;
+    uint64_t offset;
+} lmc__segment_search;
+
+static int lmc__is_segment_before(const void *context, size_t i)
+{
+    const lmc__segment_search *const s = (const lmc__segment_search *)context;
+    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+}
+
+/* The segment of a byte of the run's file: the last that does not begin behind it. */
+static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
+{
+    lmc__segment_search search;
+    search.run = run;
+    search.offset = offset;
+    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
 }
 
 /* Bytes of prediction for one of the run. */
@@ -11433,19 +11823,15 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
-    uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
+    uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
-        else high = middle;
-    }
-    for (; size != 0; low++) {
-        const uint8_t *p = lmc__segment_at(run, low);
+    i = lmc__find_segment(run, offset);
+    for (; size != 0; i++) {
+        const uint8_t *p = lmc__segment_at(run, i);
         const uint64_t at = offset - lmc__load64(p + 8);
         size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
         lmc__range from;
@@ -11454,11 +11840,11 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         } else {
             from = lmc__locate(o, run, p);
             from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, low + 1, from.file_number,
+            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
                                                from.start + lmc__scale(run) * part);
-                 low++)
-                part += (size_t)lmc__min64(size - part,
-                                           lmc__load64(lmc__segment_at(run, low + 1) + 16));
+                 i++)
+                part +=
+                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -11494,7 +11880,7 @@ struct lmc_writer {
     enum lmc_status status; /* the first error stays */
     uint64_t offset;        /* bytes written, or about to be */
     lmc__coder coder;
-    lmc__buffer index;    /* entries of the index so far */
+    lmc__index_builder index;
     lmc__buffer body;     /* of the section at hand */
     lmc__buffer metadata; /* encoded entries, in the order they came */
     lmc__buffer paths;    /* see lmc__add_path */
@@ -11508,7 +11894,6 @@ struct lmc_writer {
     enum lmc_dtype default_dtype;
     uint64_t position; /* bytes of the file that are in runs begun so far */
     size_t next_tensor;
-    size_t identities_at; /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
     lmc__origin origin;
@@ -11535,17 +11920,7 @@ typedef struct lmc__quantised_range {
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
 static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    size_t low = 0, high = w->quantised.size / sizeof *ranges;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__range *const r = &ranges[middle].range;
-        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
 }
 
 /* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
@@ -11604,16 +11979,25 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 /* Write w->body as a section, and its entry so far to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE], field[8];
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    lmc__store64(field, w->offset);
-    LMC__TRY(lmc__append(&w->index, field, 8));
-    LMC__TRY(lmc__append(&w->index, head, sizeof head));
-    LMC__TRY(lmc__append(&w->index, w->body.data, w->body.size));
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->quantised, alloc_user);
 }
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
@@ -11635,11 +12019,9 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
-    w->coder.task = lmc__encode_task;
-    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
-        options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
-        w->quantised.alloc_user = options->alloc_user;
+    w->coder.task = lmc__encode_snapshot_task;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
@@ -11668,14 +12050,7 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_buffer(&w->index);
-    lmc__free_buffer(&w->body);
-    lmc__free_buffer(&w->metadata);
-    lmc__free_buffer(&w->paths);
-    lmc__free_buffer(&w->file_memory);
-    lmc__free_buffer(&w->carry);
-    lmc__free_buffer(&w->run_head);
-    lmc__free_buffer(&w->quantised);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
@@ -11731,9 +12106,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
         LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
     }
     w->n_files++;
-    w->identities_at = w->index.size;
-    LMC__TRY(
-        lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
+    LMC__TRY(lmc__index_file(&w->index, &w->file));
     w->in_file = 1;
     w->default_dtype = default_dtype;
     w->position = 0;
@@ -11939,21 +12312,19 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
-    w->digester.identities = w->index.data + w->identities_at + 16;
+    w->digester.identities = lmc__index_identities(&w->index);
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &c->wave.jobs[i];
-        const uint8_t *start = job->dst - job->head;
-        if (job->head) {
-            uint8_t field[8];
-            lmc__store64(field, w->offset);
-            LMC__TRY(lmc__append(&w->index, field, 8));
-            LMC__TRY(lmc__append(&w->index, start, job->head));
-        }
-        LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
-        LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
-        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
-        w->offset += job->head + job->dst_size;
+        const lmc__job *job = &lmc__job_at(c, i)->job;
+        const size_t head_size = lmc__job_at(c, i)->head_size;
+        const uint8_t *start = job->dst - head_size;
+        if (head_size)
+            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
+                                        start + LMC__SECTION_HEADER_SIZE,
+                                        head_size - LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
+        LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
+        w->offset += head_size + job->dst_size;
     }
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
@@ -11966,6 +12337,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__coder *c = &w->coder;
     const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
@@ -11978,7 +12350,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         if (w->origin.base || w->origin.read_back)
             LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
@@ -11986,7 +12359,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         job->base = base;
     }
     if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    job->head = head;
+    block_job->head_size = head;
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head;
@@ -12002,7 +12375,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->position.block = w->block++;
     out->size += slot;
     w->run_left -= size;
-    return lmc__plan_job(c, &w->digester, job, size);
+    return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
 /* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
@@ -12118,18 +12491,13 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    uint8_t *info;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
         w->file.size = w->position;
     }
     if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    info = w->index.data + w->identities_at;
-    w->digester.identities = info + 16;
-    lmc__finish_digester(&w->digester);
-    lmc__store64(info, w->file.size);
-    lmc__store32(info + 8, w->digester.file_crc);
+    lmc__index_file_end(&w->index, &w->digester, w->file.size);
     w->in_file = 0;
     return LMC_OK;
 }
@@ -12167,8 +12535,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(
-            lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        LMC__TRY(lmc__grow_index(&w->index, entry,
+                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
 }
@@ -12179,26 +12547,28 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
     const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    lmc__index_head counts;
     uint64_t body_size;
     if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__collect_items(&w->body, w->index.data, n_entries));
+    LMC__TRY(lmc__collect_items(&w->body, w->index.entries.data, n_entries));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
-    memset(head, 0, sizeof head);
-    lmc__store32(head, w->n_files);
-    lmc__store32(head + 4, w->n_runs);
-    memcpy(head + 8, w->identity, LMC_IDENTITY_SIZE);
-    lmc__store32(head + 40, w->n_metadata);
-    body_size = sizeof head + (uint64_t)w->index.size;
+    counts.n_files = w->n_files;
+    counts.n_runs = w->n_runs;
+    counts.n_metadata = w->n_metadata;
+    memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
+    lmc__put_index_head(head, &counts);
+    body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
     lmc__store32(section + 16, k->crc32c(0, section, 16));
-    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.data, w->index.size));
+    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.entries.data,
+                                         w->index.entries.size));
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.data, w->index.size));
+    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
     memset(trailer, 0, sizeof trailer);
     lmc__store64(trailer, index_at);
     lmc__store64(trailer + 8, w->offset - index_at);
@@ -12259,16 +12629,15 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
-    uint64_t max_index;
     lmc__coder coder;
     const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
     unsigned number;
     int is_next_read; /* the other coder.in holds what follows, from next_room on */
     size_t next_room;
-    int is_other_used; /* blocks of the planned wave are in the other coder.in */
-    size_t largest;    /* decoded bytes of the largest block of the run */
-    uint64_t offset;   /* bytes taken from the stream, from its beginning to `at` */
-    lmc__buffer index; /* what the index must say, entries only */
+    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
+    size_t largest;           /* decoded bytes of the largest block of the run */
+    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
+    lmc__index_builder index; /* what the index must say */
     lmc__buffer body;
     lmc__buffer items;
     lmc__buffer paths; /* see lmc__add_path */
@@ -12281,7 +12650,6 @@ typedef struct lmc__restorer {
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    size_t identities_at;
     uint64_t position; /* bytes of the file in runs so far */
     lmc__digester digester;
 } lmc__restorer;
@@ -12314,7 +12682,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) next->size = r->next_room + c->read_got;
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
-    if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
+    if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
     if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
@@ -12387,7 +12755,7 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
 /* The section's body to r->body, in steps: memory grows with what is really there. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
-    if (section->size > r->max_index) return LMC_ERR_LIMIT;
+    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
     r->body.size = 0;
     while (r->body.size < section->size) {
         const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
@@ -12400,20 +12768,11 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-static enum lmc_status lmc__grow_index(lmc__restorer *r, const void *data, size_t size)
+/* The section at hand, whose body was read, to the index. */
+static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
-    if (r->index.size + (uint64_t)size > r->max_index) return LMC_ERR_LIMIT;
-    return lmc__append(&r->index, data, size);
-}
-
-/* The section at hand, as the index has it. */
-static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
-{
-    uint8_t field[8];
-    lmc__store64(field, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE);
-    LMC__TRY(lmc__grow_index(r, field, 8));
-    LMC__TRY(lmc__grow_index(r, head, LMC__SECTION_HEADER_SIZE));
-    return lmc__grow_index(r, r->body.data, r->body.size);
+    return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
+                              r->body.data, r->body.size);
 }
 
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
@@ -12426,9 +12785,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
     r->has_empty_path = r->file.path[0] == 0;
     LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
-    LMC__TRY(lmc__index_section(r, head));
-    r->identities_at = r->index.size;
-    LMC__TRY(lmc__grow_index(r, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)));
+    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_file(&r->index, &r->file));
     if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
         uint64_t total = r->total;
         if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
@@ -12445,17 +12803,12 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
-    uint8_t *info;
     if (!r->in_file) return LMC_OK;
     if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
     LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__drain(&r->coder));
-    info = r->index.data + r->identities_at;
-    r->digester.identities = info + 16;
-    lmc__finish_digester(&r->digester);
-    lmc__store64(info, r->file.size);
-    lmc__store32(info + 8, r->digester.file_crc);
+    lmc__index_file_end(&r->index, &r->digester, r->file.size);
     r->file.crc = r->digester.file_crc;
     r->in_file = 0;
     if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
@@ -12473,8 +12826,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__buffer *out;
     lmc_position position;
     lmc_block_info info;
+    lmc__snapshot_job *block_job;
     lmc__job *job;
-    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
@@ -12490,7 +12843,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0)
         LMC__TRY(lmc__reserve(
             out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     job->position = position;
     job->info = info;
     job->src = r->at;
@@ -12499,7 +12853,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
-    job->is_done = is_done;
+    block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
@@ -12508,14 +12862,12 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
                                       size)); /* which is decoded over it */
         job->base = job->dst;
-        job->own = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
-    lmc__store32(entry, (uint32_t)info.encoded_size);
-    lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
-    LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
-    return lmc__plan_job(c, &r->digester, job, size);
+    LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
+    return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
@@ -12532,7 +12884,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_origin(&r->origin, &run));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    LMC__TRY(lmc__index_section(r, head));
+    LMC__TRY(lmc__restore_section(r, head));
     if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
@@ -12550,22 +12902,22 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
+    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries;
     const uint8_t *p;
     LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    p = r->body.data;
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size,
+                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size,
-                                 lmc__load32(p + 40)));
-    LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
+    LMC__TRY(lmc__get_index_head(&head, r->body.data));
+    LMC__CHECK(head.n_files == r->n_files && head.n_runs == r->n_runs, LMC_ERR_CORRUPT);
+    p = r->body.data + LMC__INDEX_BODY_SIZE;
+    LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + entries->size, r->body.data + r->body.size, head.n_metadata));
+    LMC__TRY(lmc__collect_items(&r->items, entries->data, n_entries));
     lmc__snapshot_identity(&r->items, identity);
-    LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -12606,6 +12958,15 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&r->index.entries, alloc_user);
+    visit(&r->body, alloc_user);
+    visit(&r->items, alloc_user);
+    visit(&r->paths, alloc_user);
+    visit(&r->file_memory, alloc_user);
+}
+
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE])
@@ -12622,15 +12983,14 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->max_index =
+    r->index.limit =
         options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
-    r->coder.task = lmc__decode_task;
-    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
-        r->file_memory.alloc_user = options->alloc_user;
+    r->coder.task = lmc__decode_snapshot_task;
+    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status =
         lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
     r->origin.in_place = options->in_place;
@@ -12639,11 +12999,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->body);
-    lmc__free_buffer(&r->items);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->file_memory);
+    lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;
@@ -12991,16 +13347,28 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     return LMC_OK;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size. */
+typedef struct lmc__run_search {
+    const lmc_reader *reader;
+    uint64_t offset;
+} lmc__run_search;
+
+static int lmc__is_run_before(const void *context, size_t i)
+{
+    const lmc__run_search *const s = (const lmc__run_search *)context;
+    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+}
+
+/* The run of a file that holds byte offset, which is below the file's size: the last that does not
+ * begin behind it. Of a file without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
 {
-    size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (lmc__run_at(r, middle)->run.start <= offset) low = middle;
-        else high = middle;
-    }
-    return low;
+    lmc__run_search search;
+    if (f->n_runs == 0) return f->first_run;
+    search.reader = r;
+    search.offset = offset;
+    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
+                           &search) -
+           1;
 }
 
 /* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
@@ -13065,12 +13433,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                      coder: before that is in use */
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-        c->wave.pieces = NULL;
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
         LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
-            lmc__job *job = &c->wave.jobs[i];
+            lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+            lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
@@ -13086,15 +13454,16 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            job->own = run->prediction == LMC__PREDICT_OWN;
-            job->is_done = 0;
+            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_written = 0;
+            block_job->n_pieces = 0;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
                                   ? job->src + encoded_size
                                   : NULL;
             job->ahead.size = 0;
         }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
+        lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
+        LMC__TRY(lmc__jobs_status(c, n));
     }
     return LMC_OK;
 }
@@ -13270,17 +13639,9 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const lmc_file *const found =
+        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
                    found->size == file->size
                ? found
@@ -13319,9 +13680,8 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     lmc__buffer items;
     size_t i, j, k;
     int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
+    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        items.alloc_user = r->options.alloc_user;
         can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
     for (i = 0; can && i < r->n_files; i++) {
@@ -13551,49 +13911,45 @@ static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
     return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
 }
 
-static int lmc__compare_found(const lmc__found_block *a, const lmc__found_block *b)
+static int lmc__compare_found(const void *x, const void *y)
 {
+    const lmc__found_block *const a = (const lmc__found_block *)x;
+    const lmc__found_block *const b = (const lmc__found_block *)y;
     if (a->run != b->run) return a->run < b->run ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
     if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Heap sort, unless they are in order, as they are in a file that was not shuffled. */
+/* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
-    size_t start = n / 2, end = n, i = 1;
+    size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i >= n) return;
-    while (end > 1) {
-        size_t root, child;
-        lmc__found_block item;
-        if (start > 0) item = found[--start];
-        else {
-            item = found[--end];
-            found[end] = found[0];
-        }
-        for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0)
-                child++;
-            if (lmc__compare_found(&item, &found[child]) >= 0) break;
-            found[root] = found[child];
-        }
-        found[root] = item;
-    }
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+}
+
+typedef struct lmc__block_search {
+    const lmc_reader *reader;
+    size_t run;
+    uint64_t block;
+} lmc__block_search;
+
+static int lmc__is_block_before(const void *context, size_t i)
+{
+    const lmc__block_search *const s = (const lmc__block_search *)context;
+    const lmc__found_block *const f = lmc__found_at(s->reader, i);
+    return f->run < s->run || (f->run == s->run && f->block < s->block);
 }
 
 /* The first of the sorted ones that is not before (run, block). */
 static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
 {
-    size_t low = 0, high = r->salvage.n_blocks;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__found_block *const f = lmc__found_at(r, middle);
-        if (f->run < run || (f->run == run && f->block < block)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    lmc__block_search search;
+    search.reader = r;
+    search.run = run;
+    search.block = block;
+    return lmc__find_first(0, r->salvage.n_blocks, lmc__is_block_before, &search);
 }
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
@@ -14582,20 +14938,8 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
         }
         part -= offset;
         if (data && offset - t->offset == d->tensor_done) {
-            lmc__piece piece;
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            piece.size = (uint32_t)part;
-            piece.in_tensor = 1;
-            piece.crc = k->crc32c(0, data, (size_t)part);
-            d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece.crc, piece.size);
-            d->leaf_size += piece.size;
-            d->tensor_done += part;
-            if (d->leaf_size == LMC__LEAF_SIZE) {
-                uint8_t field[4];
-                lmc__store32(field, d->leaf_crc);
-                lmc__sha256_update(&d->sha, field, 4);
-                d->leaf_size = d->leaf_crc = 0;
-            }
+            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
         }
         offset += part;
         if (data) data += part;
@@ -14771,12 +15115,13 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
-    const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(wave, job, job->src,
-                        job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
-    job->status = LMC_OK;
+    lmc__set_piece_crcs(c, job, content,
+                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    job->job.status = LMC_OK;
 }
 
 /* Bytes that one task sums up. */
@@ -14798,11 +15143,11 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         if (c->read_failed) return LMC_ERR_READ;
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
-            lmc__job *job;
+            lmc__snapshot_job *job;
             LMC__TRY(lmc__add_job(c, &job));
-            job->src = c->in[0].data + at;
-            job->src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
-            LMC__TRY(lmc__plan_job(c, d, job, job->src_size));
+            job->job.src = c->in[0].data + at;
+            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
+            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
         lmc__want(c, NULL, 0, 0);
         LMC__TRY(lmc__run_step(c));
@@ -14825,9 +15170,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
-    memset(&body, 0, sizeof body);
-    body.alloc_user = alloc_user;
-    memory = body;
+    lmc__init_buffer(&body, alloc_user);
+    lmc__init_buffer(&memory, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
@@ -14933,66 +15277,6 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
-}
-
-/* == snapshot/status.h ============================================================================ */
-
-LMC_API const char *lmc_version(void) { return LMC_VERSION; }
-
-static const struct {
-    enum lmc_status status;
-    const char *name, *text;
-} lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "the library was called in a wrong way: see the comment of the function in lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: ask lmc_bound_block, lmc_bound_tensor or lmc_read_block_info "
-     "for its size"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: ask lmc_workspace_size or lmc_tensor_workspace_size for its "
-     "size"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "there is nothing of that name in the snapshot: list it to see what there is"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "the data exceeds a limit of the format or of the caller: raise the limit if you trust the "
-     "data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a program of this word size: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "the snapshot refers to itself: restore it from a file or to files, not from a pipe to a "
-     "pipe"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the version of lmc that wrote it, or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "uses a feature that this version does not know: use a newer lmc"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED", "the data ends early: fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "the data is damaged or was made wrongly: it breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM",
-     "the data is damaged: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: give the snapshot that it was made against"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "this is not the snapshot that the delta was made against"}};
-
-LMC_API const char *lmc_status_name(enum lmc_status status)
-{
-    size_t i;
-    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
-        if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
-    return "LMC_ERR_?";
-}
-
-LMC_API const char *lmc_status_text(enum lmc_status status)
-{
-    size_t i;
-    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
-        if (lmc__statuses[i].status == status) return lmc__statuses[i].text;
-    return "unknown error";
 }
 
 #if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
