@@ -626,8 +626,8 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
     lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only once;
-                             none of the others is to be in use by another thread */
+                             that a chain of deltas, each a   lender to the next, has buffers only
+                             once;   none of the others is to be in use by another thread */
     int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
 } lmc_reader_options;
 
@@ -1049,9 +1049,9 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
+#define LMC__BLOCK_SYNC 0xB1u   /* spec 7 */
 #define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
-#define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
+#define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTISED 2u
