@@ -2,10 +2,18 @@
  * the allocator behind it, and ways to what is private in it. */
 #include "fuzz.h"
 
+#ifdef FUZZ_WITH_TESTS /* tests/t_lmc.c includes this file behind its own implementation */
+static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t new_size)
+{
+    (void)user;
+    return fuzz_realloc(ptr, old_size, new_size);
+}
+#else
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), fuzz_realloc(ptr, old_size, new_size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#endif
 
 /* -- allocation -- */
 
@@ -106,6 +114,9 @@ void fuzz_set_tier(unsigned number)
 
 void fuzz_begin(void)
 {
+#ifdef FUZZ_WITH_TESTS
+    t_library_realloc = fuzz_memory_of_tests;
+#endif
 #ifndef FUZZ_ASAN
     fuzz_reserve(&arena, ARENA_SIZE);
     arena_used = 0;

@@ -2,7 +2,12 @@
  * counts; the tests of what is private to it. */
 #include "t.h"
 
-#define LMC_REALLOC(user, ptr, old_size, new_size) t_realloc(user, ptr, old_size, new_size)
+#ifdef FUZZ_WITH_TESTS /* one object for the harnesses, too: they have a heap of their own */
+static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
+#else
+#define t_library_realloc t_realloc
+#endif
+#define LMC_REALLOC(user, ptr, old_size, new_size) t_library_realloc(user, ptr, old_size, new_size)
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
@@ -85,4 +90,8 @@ uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t poin
 #include <io.h>
 /* Standard output as everywhere else: lines end with one byte. */
 __attribute__((constructor)) static void t_write_bytes(void) { _setmode(1, _O_BINARY); }
+#endif
+
+#ifdef FUZZ_WITH_TESTS
+#include "../fuzz/lmc.c"
 #endif

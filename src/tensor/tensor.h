@@ -245,7 +245,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             job->src = in + used;
             job->base =
                 options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
-            job->own = job->is_done = 0;
             used += job->info.encoded_size;
             if (at + job->info.size > offset) {
                 job->skip = at < offset ? (size_t)(offset - at) : 0;
@@ -265,7 +264,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             }
             at += job->info.size;
         }
-        lmc__run_wave(options->parallel, lmc__decode_task, &wave, n);
+        lmc__run_tasks(options->parallel, lmc__decode_task, &wave, n);
         LMC__TRY(lmc__wave_status(&wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
