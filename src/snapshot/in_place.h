@@ -26,17 +26,9 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const lmc_file *const found =
+        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
                    found->size == file->size
                ? found
@@ -75,9 +67,8 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     lmc__buffer items;
     size_t i, j, k;
     int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
+    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        items.alloc_user = r->options.alloc_user;
         can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
     for (i = 0; can && i < r->n_files; i++) {

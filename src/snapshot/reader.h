@@ -12,6 +12,7 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 /* A run as the index has it. */
@@ -354,16 +355,28 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     return LMC_OK;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size. */
+typedef struct lmc__run_search {
+    const lmc_reader *reader;
+    uint64_t offset;
+} lmc__run_search;
+
+static int lmc__is_run_before(const void *context, size_t i)
+{
+    const lmc__run_search *const s = (const lmc__run_search *)context;
+    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+}
+
+/* The run of a file that holds byte offset, which is below the file's size: the last that does not
+ * begin behind it. Of a file without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
 {
-    size_t low = f->first_run, high = f->first_run + f->n_runs; /* the answer is in [low, high) */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (lmc__run_at(r, middle)->run.start <= offset) low = middle;
-        else high = middle;
-    }
-    return low;
+    lmc__run_search search;
+    if (f->n_runs == 0) return f->first_run;
+    search.reader = r;
+    search.offset = offset;
+    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
+                           &search) -
+           1;
 }
 
 /* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
@@ -428,12 +441,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                      coder: before that is in use */
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-        c->wave.pieces = NULL;
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
         LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
         for (i = 0; i < n; i++, block++) {
-            lmc__job *job = &c->wave.jobs[i];
+            lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+            lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
             const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
@@ -449,15 +462,16 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            job->own = run->prediction == LMC__PREDICT_OWN;
-            job->is_done = 0;
+            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_written = 0;
+            block_job->n_pieces = 0;
             job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
                                   ? job->src + encoded_size
                                   : NULL;
             job->ahead.size = 0;
         }
-        lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
-        LMC__TRY(lmc__wave_status(&c->wave, n));
+        lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
+        LMC__TRY(lmc__jobs_status(c, n));
     }
     return LMC_OK;
 }

@@ -8,6 +8,7 @@
 #include "codec/get_block.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/reader.h"
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
@@ -51,49 +52,45 @@ static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
     return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
 }
 
-static int lmc__compare_found(const lmc__found_block *a, const lmc__found_block *b)
+static int lmc__compare_found(const void *x, const void *y)
 {
+    const lmc__found_block *const a = (const lmc__found_block *)x;
+    const lmc__found_block *const b = (const lmc__found_block *)y;
     if (a->run != b->run) return a->run < b->run ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
     if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Heap sort, unless they are in order, as they are in a file that was not shuffled. */
+/* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
-    size_t start = n / 2, end = n, i = 1;
+    size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i >= n) return;
-    while (end > 1) {
-        size_t root, child;
-        lmc__found_block item;
-        if (start > 0) item = found[--start];
-        else {
-            item = found[--end];
-            found[end] = found[0];
-        }
-        for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && lmc__compare_found(&found[child], &found[child + 1]) < 0)
-                child++;
-            if (lmc__compare_found(&item, &found[child]) >= 0) break;
-            found[root] = found[child];
-        }
-        found[root] = item;
-    }
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+}
+
+typedef struct lmc__block_search {
+    const lmc_reader *reader;
+    size_t run;
+    uint64_t block;
+} lmc__block_search;
+
+static int lmc__is_block_before(const void *context, size_t i)
+{
+    const lmc__block_search *const s = (const lmc__block_search *)context;
+    const lmc__found_block *const f = lmc__found_at(s->reader, i);
+    return f->run < s->run || (f->run == s->run && f->block < s->block);
 }
 
 /* The first of the sorted ones that is not before (run, block). */
 static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
 {
-    size_t low = 0, high = r->salvage.n_blocks;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__found_block *const f = lmc__found_at(r, middle);
-        if (f->run < run || (f->run == run && f->block < block)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    lmc__block_search search;
+    search.reader = r;
+    search.run = run;
+    search.block = block;
+    return lmc__find_first(0, r->salvage.n_blocks, lmc__is_block_before, &search);
 }
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */

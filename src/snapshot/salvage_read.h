@@ -177,20 +177,8 @@ static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, con
         }
         part -= offset;
         if (data && offset - t->offset == d->tensor_done) {
-            lmc__piece piece;
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            piece.size = (uint32_t)part;
-            piece.in_tensor = 1;
-            piece.crc = k->crc32c(0, data, (size_t)part);
-            d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece.crc, piece.size);
-            d->leaf_size += piece.size;
-            d->tensor_done += part;
-            if (d->leaf_size == LMC__LEAF_SIZE) {
-                uint8_t field[4];
-                lmc__store32(field, d->leaf_crc);
-                lmc__sha256_update(&d->sha, field, 4);
-                d->leaf_size = d->leaf_crc = 0;
-            }
+            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
         }
         offset += part;
         if (data) data += part;

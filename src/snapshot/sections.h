@@ -365,48 +365,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* Size of the index entry at p, which is known to be sound. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + 16 + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
-{
-    items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + 16;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
-                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
-            }
-        }
-    }
-    return LMC_OK;
-}
-
-#define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-
 static int lmc__has_base(const uint8_t *header)
 {
     unsigned i, any = 0;
@@ -465,34 +423,5 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* Metadata entries, exactly [p, end). */
-static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
-{
-    lmc__item last, next;
-    uint32_t i;
-    last.name = NULL;
-    last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
-        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
-        key_size = lmc__load32(p);
-        value_size = lmc__load32(p + 4);
-        p += 8;
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                       value_size <= LMC__MAX_VALUE_SIZE,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size &&
-                       memchr(p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = p;
-        next.size = key_size;
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
-        last = next;
-        p += (size_t)key_size + value_size;
-    }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
     return LMC_OK;
 }

@@ -12,6 +12,7 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 /* Files of unknown size are cut into runs of this many bytes, which are collected before they are
@@ -29,7 +30,7 @@ struct lmc_writer {
     enum lmc_status status; /* the first error stays */
     uint64_t offset;        /* bytes written, or about to be */
     lmc__coder coder;
-    lmc__buffer index;    /* entries of the index so far */
+    lmc__index_builder index;
     lmc__buffer body;     /* of the section at hand */
     lmc__buffer metadata; /* encoded entries, in the order they came */
     lmc__buffer paths;    /* see lmc__add_path */
@@ -43,7 +44,6 @@ struct lmc_writer {
     enum lmc_dtype default_dtype;
     uint64_t position; /* bytes of the file that are in runs begun so far */
     size_t next_tensor;
-    size_t identities_at; /* in index: File_Size, File_CRC, identities of this file */
     lmc__digester digester;
 
     lmc__origin origin;
@@ -70,17 +70,7 @@ typedef struct lmc__quantised_range {
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
 static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    size_t low = 0, high = w->quantised.size / sizeof *ranges;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const lmc__range *const r = &ranges[middle].range;
-        if (r->file_number < file_number || (r->file_number == file_number && r->end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
 }
 
 /* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
@@ -139,16 +129,25 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 /* Write w->body as a section, and its entry so far to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE], field[8];
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    lmc__store64(field, w->offset);
-    LMC__TRY(lmc__append(&w->index, field, 8));
-    LMC__TRY(lmc__append(&w->index, head, sizeof head));
-    LMC__TRY(lmc__append(&w->index, w->body.data, w->body.size));
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->quantised, alloc_user);
 }
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
@@ -170,11 +169,9 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     w->options = *options;
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
-    w->coder.task = lmc__encode_task;
-    w->index.alloc_user = w->body.alloc_user = w->metadata.alloc_user = w->paths.alloc_user =
-        options->alloc_user;
-    w->file_memory.alloc_user = w->carry.alloc_user = w->run_head.alloc_user =
-        w->quantised.alloc_user = options->alloc_user;
+    w->coder.task = lmc__encode_snapshot_task;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
@@ -203,14 +200,7 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_buffer(&w->index);
-    lmc__free_buffer(&w->body);
-    lmc__free_buffer(&w->metadata);
-    lmc__free_buffer(&w->paths);
-    lmc__free_buffer(&w->file_memory);
-    lmc__free_buffer(&w->carry);
-    lmc__free_buffer(&w->run_head);
-    lmc__free_buffer(&w->quantised);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
@@ -266,9 +256,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
         LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
     }
     w->n_files++;
-    w->identities_at = w->index.size;
-    LMC__TRY(
-        lmc__append(&w->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&w->file)));
+    LMC__TRY(lmc__index_file(&w->index, &w->file));
     w->in_file = 1;
     w->default_dtype = default_dtype;
     w->position = 0;
@@ -474,21 +462,19 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
-    w->digester.identities = w->index.data + w->identities_at + 16;
+    w->digester.identities = lmc__index_identities(&w->index);
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &c->wave.jobs[i];
-        const uint8_t *start = job->dst - job->head;
-        if (job->head) {
-            uint8_t field[8];
-            lmc__store64(field, w->offset);
-            LMC__TRY(lmc__append(&w->index, field, 8));
-            LMC__TRY(lmc__append(&w->index, start, job->head));
-        }
-        LMC__TRY(lmc__append32(&w->index, (uint32_t)job->dst_size));
-        LMC__TRY(lmc__append32(&w->index, lmc__load32(job->dst + LMC__BLOCK_CRC_AT)));
-        LMC__TRY(lmc__add_part(c, start, job->head + job->dst_size));
-        w->offset += job->head + job->dst_size;
+        const lmc__job *job = &lmc__job_at(c, i)->job;
+        const size_t head_size = lmc__job_at(c, i)->head_size;
+        const uint8_t *start = job->dst - head_size;
+        if (head_size)
+            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
+                                        start + LMC__SECTION_HEADER_SIZE,
+                                        head_size - LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
+        LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
+        w->offset += head_size + job->dst_size;
     }
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
@@ -501,6 +487,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__coder *c = &w->coder;
     const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
+    lmc__snapshot_job *block_job;
     lmc__job *job;
     if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
@@ -513,7 +500,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         if (w->origin.base || w->origin.read_back)
             LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
     }
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
@@ -521,7 +509,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         job->base = base;
     }
     if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    job->head = head;
+    block_job->head_size = head;
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head;
@@ -537,7 +525,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->position.block = w->block++;
     out->size += slot;
     w->run_left -= size;
-    return lmc__plan_job(c, &w->digester, job, size);
+    return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
 /* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
@@ -653,18 +641,13 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    uint8_t *info;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
         w->file.size = w->position;
     }
     if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    info = w->index.data + w->identities_at;
-    w->digester.identities = info + 16;
-    lmc__finish_digester(&w->digester);
-    lmc__store64(info, w->file.size);
-    lmc__store32(info + 8, w->digester.file_crc);
+    lmc__index_file_end(&w->index, &w->digester, w->file.size);
     w->in_file = 0;
     return LMC_OK;
 }
@@ -702,8 +685,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(
-            lmc__append(&w->index, entry, 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        LMC__TRY(lmc__grow_index(&w->index, entry,
+                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
 }
@@ -714,26 +697,28 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
     const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    lmc__index_head counts;
     uint64_t body_size;
     if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__collect_items(&w->body, w->index.data, n_entries));
+    LMC__TRY(lmc__collect_items(&w->body, w->index.entries.data, n_entries));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
-    memset(head, 0, sizeof head);
-    lmc__store32(head, w->n_files);
-    lmc__store32(head + 4, w->n_runs);
-    memcpy(head + 8, w->identity, LMC_IDENTITY_SIZE);
-    lmc__store32(head + 40, w->n_metadata);
-    body_size = sizeof head + (uint64_t)w->index.size;
+    counts.n_files = w->n_files;
+    counts.n_runs = w->n_runs;
+    counts.n_metadata = w->n_metadata;
+    memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
+    lmc__put_index_head(head, &counts);
+    body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
     lmc__store32(section + 16, k->crc32c(0, section, 16));
-    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.data, w->index.size));
+    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.entries.data,
+                                         w->index.entries.size));
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.data, w->index.size));
+    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
     memset(trailer, 0, sizeof trailer);
     lmc__store64(trailer, index_at);
     lmc__store64(trailer + 8, w->offset - index_at);

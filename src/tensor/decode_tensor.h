@@ -52,7 +52,6 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
-    job->own = job->is_done = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -103,7 +102,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
             LMC__TRY(lmc__plan_decoding(&t, job));
             n++;
         }
-        lmc__run_wave(options->parallel, lmc__decode_task, &t.wave, n);
+        lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);

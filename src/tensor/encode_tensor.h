@@ -97,7 +97,7 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
         n = lmc__plan_wave(t, block, max_jobs, t->packed);
-        lmc__run_wave(t->options->parallel, lmc__encode_task, &t->wave, n);
+        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
