@@ -711,12 +711,13 @@ def build():
     os.makedirs(OUT, exist_ok=True)
     cc = os.environ.get("CC", "cc").split() if not SANITIZE else [next(filter(shutil.which, ("clang-19", "clang", "cc")))]
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
-    source, examples = os.path.join(ROOT, "tests", "faults.c"), os.path.join(ROOT, "examples")
+    source, cli = os.path.join(ROOT, "tests", "faults.c"), os.path.join(ROOT, "cli")
+    files = [os.path.join(at, name) for at, _, names in os.walk(cli) for name in names if name[-2:] in (".c", ".h")]
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
-    if is_old(SMALL_SLOTS, [os.path.join(ROOT, "lmc.h")] + [os.path.join(examples, f) for f in os.listdir(examples) if f[-1] in "ch"]):
-        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", os.path.join(examples, "lmc.c")]
+    if is_old(SMALL_SLOTS, [os.path.join(ROOT, "lmc.h")] + files):
+        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", *sorted(f for f in files if f.endswith(".c"))]
         how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
                                             *("-Wl,--wrap=" + name for name in WRAPPED)]
         if subprocess.run([*cc, *flags, *small, *how, "-o", SMALL_SLOTS, "-ljansson", "-pthread"]).returncode:

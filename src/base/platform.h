@@ -44,15 +44,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
  * fewer features may be inlined into one with more. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* gcc 12's own headers set their undefined vectors from themselves:
- * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#include <cpuid.h>
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
@@ -80,36 +71,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #endif
 #if LMC__SIMDE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx2.h>
-#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
-#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
-#include <wasm_simd128.h>
-LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
-{
-    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
-}
-LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
-{
-    return _mm256_set_m128i(
-        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
-        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
-}
-LMC__INLINE int lmc__movemask_wasm(__m256i v)
-{
-    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
-                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
-}
-#undef _mm_shuffle_epi8
-#undef _mm256_shuffle_epi8
-#undef _mm256_movemask_epi8
-#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
-#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
-#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
-#endif
 #define LMC__AVX2
 #define LMC__INLINE2 LMC__INLINE
 #endif
@@ -118,10 +79,6 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
  * portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-#include <arm_neon.h>
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
 /* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
  * arm_acle.h has them for single functions. */
 #if defined(__clang__)
@@ -136,7 +93,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 /* Orders streaming stores before the plain ones that tell other threads of them. */
 #if LMC__X86
-#define LMC__FENCE_STREAMS() _mm_sfence()
+#define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif

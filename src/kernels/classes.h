@@ -2,8 +2,10 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
-#include "kernels/split_join.h"
 #include "kernels/root.h"
 
 /* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
@@ -158,11 +160,6 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     for (c = 0; c + 1 < grouping->n_classes; c++)
         highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
     highest[c] = _mm256_set1_epi8((char)255);
-}
-/* -1 in the bytes of keys up to the highest one. */
-LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
-{
-    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
 LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],

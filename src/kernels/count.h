@@ -3,6 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because
  * a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes want

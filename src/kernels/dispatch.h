@@ -14,6 +14,13 @@
 #include "kernels/group.h"
 #include "kernels/grids.h"
 
+#if LMC__X86
+#include <cpuid.h>
+#endif
+#if LMC__NEON && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #define LMC__SCALAR_GRIDS                                                                          \
     lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
         lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \

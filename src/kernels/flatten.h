@@ -3,10 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/split_join.h"
-#include "kernels/map.h"
-#include "kernels/partition.h"
-#include "kernels/merge.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,

@@ -3,7 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec_swar.h"
-#include "kernels/split_join.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
  * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
@@ -168,95 +170,19 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
 }
 
 #define LMC__TARGET_scalar
-LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
-LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
-LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
-/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
-LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
-{
-    const uint64_t top = LMC__ONES8 << 7;
-    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
-}
-LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
-LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
-LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
-{
-    return (a & mask) | (b & ~mask);
-}
-/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
- * from the next byte. */
-LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
-{
-    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
-    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
-}
 LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
 
 #if LMC__NEON
 #define LMC__TARGET_neon
-LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
-LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
-}
-LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
-}
-LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
-{
-    return vbslq_u8(mask, a, b);
-}
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
-}
 LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
 #endif
 
 #if LMC__AVX2_TEXT
 #define LMC__TARGET_avx2 LMC__AVX2
-LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
-LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
-{
-    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
-{
-    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
-{
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-}
-LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
-{
-    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
-}
 LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
 #endif
 
 #if LMC__X86
 #define LMC__TARGET_avx512 LMC__AVX512
-LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
-LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
-{
-    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
-{
-    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
-{
-    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
-}
-LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
-{
-    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
-}
 LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
 #endif

@@ -2,7 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/split_join.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32,
  * little-endian; symbols are 16 bits -- */

@@ -3,35 +3,17 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+#include "kernels/residual.h"
 #include "kernels/crc32c.h"
 #include "kernels/split_join.h"
-#include "kernels/partition.h"
 #include "kernels/root.h"
 #include "kernels/classes.h"
 
 /* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next
  * place of the list of plane p and the element's class. Returns the CRC-32C of src. -- */
-
-/* Integers of 8 * width bits in 64. */
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
-                   all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
-    if (!subtract) return v ^ base;
-    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
-}
-
-/* The inverse. */
-LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
-                   all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
-    if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
-}
 
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const uint8_t *base, size_t n, unsigned width, int subtract,
@@ -93,62 +75,7 @@ static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *sr
     return lmc__crc32c_scalar(0, src, n * width);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-#endif
-
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
 
 /* 64 elements in each step; a class's ones are packed by 8, as in lmc__partition64_neon. */
 LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src,
@@ -204,8 +131,7 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places =
-                    vget_high_u8(vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
@@ -245,47 +171,6 @@ static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t 
 #endif
 
 #if LMC__X86
-LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-
-/* The places of the one bits of m, packed, then zeros. */
-LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
-{
-    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
-}
-
-/* From 8 - n on: a shuffle that moves a vector's first bytes n places up, behind n zeros. */
-static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0,  1,  2,  3,
-                                        4,   5,   6,   7,   8,   9,   10,  11,  12, 13, 14, 15};
 
 /* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16,
  * the same in all planes. */
@@ -368,37 +253,6 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uin
 #undef LMC__CALL
     return crc;
 }
-
-LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-/* All bits of the elements whose sign bit is set. */
-LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
 
 /* All at once, in registers, as in split_root. Of a class's elements, the places are compressed,
  * and each plane permuted by them: one instruction, where compressing is two. Most lists get 32

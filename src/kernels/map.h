@@ -1,6 +1,8 @@
 #pragma once
 #include "base/platform.h"
-#include "kernels/split_join.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
@@ -18,21 +20,6 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 }
 
 #if LMC__NEON
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
-LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
-{
-#if defined(__clang__) || __GNUC__ >= 11
-    return vld1q_u8_x4(p);
-#else
-    uint8x16x4_t v;
-    v.val[0] = vld1q_u8(p);
-    v.val[1] = vld1q_u8(p + 16);
-    v.val[2] = vld1q_u8(p + 32);
-    v.val[3] = vld1q_u8(p + 48);
-    return v;
-#endif
-}
 
 /* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
  */
@@ -79,11 +66,6 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
-{
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
-}
-
 LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
@@ -109,27 +91,6 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
 
-/* Byte i: -1 if bit i of m is set, else 0. */
-LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
-{
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
-}
-
-/* mask ? a : b, byte by byte, where a byte of mask is 0 or -1. With -funsigned-char gcc 12 takes
- * the mask's bytes for unsigned and asks whether they are below zero: always b (tests/run, build
- * unsigned_char). */
-LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
-{
-#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-#else
-    return _mm256_blendv_epi8(b, a, mask);
-#endif
-}
 #endif
 
 #if LMC__X86

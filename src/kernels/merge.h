@@ -4,9 +4,9 @@
 #include "kernels/types.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/split_join.h"
-#include "kernels/map.h"
-#include "kernels/partition.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
  * is a list. -- */
@@ -43,37 +43,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     }
 }
 
-#if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
-LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
-{
-    uint8_t bits[8];
-    if (n - i >= 64) return lmc__load64(mask + i / 8);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
-    return lmc__load64(bits);
-}
-
-#endif
-
 #if LMC__NEON
-/* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros,
- * 16, 17, ... for ones; high[m] is for the second byte of a pair whose first one has c ones: |high
- * - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
-#define LMC__PLACE(m, i, left, right, step)                                                        \
-    ((uint64_t)(((m) >> i & 1 ? right + step * LMC__BELOW_##i(m) : left + i - LMC__BELOW_##i(m)) & \
-                255)                                                                               \
-     << 8 * i)
-#define LMC__PLACES(m, left, right, step)                                                          \
-    (LMC__PLACE(m, 0, left, right, step) | LMC__PLACE(m, 1, left, right, step) |                   \
-     LMC__PLACE(m, 2, left, right, step) | LMC__PLACE(m, 3, left, right, step) |                   \
-     LMC__PLACE(m, 4, left, right, step) | LMC__PLACE(m, 5, left, right, step) |                   \
-     LMC__PLACE(m, 6, left, right, step) | LMC__PLACE(m, 7, left, right, step))
-#define LMC__MERGE_LOW(m) LMC__PLACES(m, 0, 16, 1)
-#define LMC__MERGE_HIGH(m) LMC__PLACES(m, 8, 240, -1)
-static const uint64_t lmc__merge_low[256] = {LMC__256(LMC__MERGE_LOW)},
-                      lmc__merge_high[256] = {LMC__256(LMC__MERGE_HIGH)};
-
 /* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
  * all up to it. A macro: clang wants the number of a lane to be a literal. */
 #define LMC__MERGE16(j)                                                                            \
@@ -133,31 +103,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 #endif
 
 #if LMC__AVX2_TEXT
-/* 16 bytes from each of two places. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
-{
-    return _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
-        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
-
-/* Sums of the bytes of v up to each, itself included, in halves of 16: within 2, 4, 8 and 16 bytes.
- */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
-{
-    const char no = (char)0x80; /* a place that gives 0 */
-    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
-                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
-    const __m256i in8 =
-        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
-                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
-    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
-                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
-    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
-    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
-    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
-}
 
 /* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
  * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8

@@ -3,7 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/split_join.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
  * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
@@ -28,71 +30,6 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON
-/* Number of one bits of m below bit i, and what follows from it for the bytes of a shuffle. */
-#define LMC__BELOW_0(m) 0
-#define LMC__BELOW_1(m) ((m) & 1)
-#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
-#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
-#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
-#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
-#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
-#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
-#define LMC__PACK(m, i) ((m) >> i & 1 ? (uint64_t)i << 8 * LMC__BELOW_##i(m) : 0)
-#define LMC__PACK_1(m)                                                                             \
-    (LMC__PACK(m, 1) | LMC__PACK(m, 2) | LMC__PACK(m, 3) | LMC__PACK(m, 4) | LMC__PACK(m, 5) |     \
-     LMC__PACK(m, 6) | LMC__PACK(m, 7))
-#define LMC__SORT_1(m) {LMC__PACK_1(255 - (m)), LMC__PACK_1(m)}
-
-/* lmc__sort_places[m]: the places of the zero bits of m, then those of its one bits, each packed,
- * the rest 0: a shuffle by them sorts 8 bytes. */
-static const uint64x2_t lmc__sort_places[256] = {LMC__256(LMC__SORT_1)};
-
-/* Bit i of the result: whether byte i of the four vectors (0 or 0xFF each) is set. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
-/* The inverse for 16 of the bits: byte k of the result is 0xFF if bit 16 j + k of m is set. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t byte = vreinterpretq_u8_u64(
-        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
-}
-
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
-}
-
-/* And how to store them. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
-{
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
-}
-
-/* Only the first n bits of m. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
-{
-    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
-}
 
 /* A step of 64 elements, of which n count. Returns the number of ones. */
 LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
@@ -116,8 +53,7 @@ LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *
     {
         const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
         const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
-        const uint8x16_t x =
-            vqtbl1q_u8(half, vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+        const uint8x16_t x = vqtbl1q_u8(half, lmc__load_sort_places_neon(m >> 8 * j & 255));
         if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
         if (want_right) vst1_u8(right + before, vget_high_u8(x));
     }
@@ -152,23 +88,12 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 #endif
 
 #if LMC__AVX2_TEXT
-/* (pext would do with less table, but is microcoded on Zen 1 and 2.)
- * lmc__sort_places[m]: the places of the zero bits of m, then those of the one bits, 8 bytes each.
- */
-#define LMC__SORT_PLACES_1(m) {LMC__PACK_PLACES_1(~(m)), LMC__PACK_PLACES_1(m)}
-#define LMC__PACK_PLACE(m, i)                                                                      \
-    ((m) >> (i) & 1 ? (uint64_t)(i) << 8 * LMC__ONES_1((m) & ((1 << (i)) - 1)) : 0)
-#define LMC__PACK_PLACES_1(m)                                                                      \
-    (LMC__PACK_PLACE(m, 1) | LMC__PACK_PLACE(m, 2) | LMC__PACK_PLACE(m, 3) |                       \
-     LMC__PACK_PLACE(m, 4) | LMC__PACK_PLACE(m, 5) | LMC__PACK_PLACE(m, 6) |                       \
-     LMC__PACK_PLACE(m, 7))
-static const uint64_t lmc__sort_places[256][2] = {LMC__256(LMC__SORT_PLACES_1)};
 
 /* The 8 bytes in the lower or, if high, in the upper half of v. */
 LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
                                        __m128i v, int high, unsigned m)
 {
-    const __m128i places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    const __m128i places = lmc__load_sort_places_avx2(m);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
     if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
@@ -187,12 +112,6 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
     lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
     lmc__partition8_avx2(left, right, n_left + 24 - r3, n_right + r3, high, 1, m >> 24);
     return n_right + (size_t)_mm_popcnt_u64(m);
-}
-
-/* Bit i: whether byte i of v >= that of s, unsigned. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
-{
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, s), v));
 }
 
 LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,

@@ -2,8 +2,10 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/tables.h"
 #include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
 
 /* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
@@ -204,45 +206,12 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 #endif
 
 #if LMC__NEON
-LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p)
-{
-    return vld1q_u8(p);
-}
-LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
-LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
-LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
-{
-    *first = vzip1q_u8(a, b);
-    *second = vzip2q_u8(a, b);
-}
 
-/* Each element of a vector rotated by one bit: shift, then insert the other shift into the bits
- * that are free. */
-LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
-{
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
-    switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2:
-        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
-                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4:
-        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
-                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default:
-        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
-                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
-    }
-}
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
+    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
 
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
+        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                    unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)
@@ -257,125 +226,27 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
-{
-    _mm256_storeu_si256((__m256i *)(void *)p, v);
-}
 #endif
 
 #if LMC__X86
-/* Byte places that _mm512_permutex2var_epi8 takes from two vectors a, b: the even or odd bytes of
- * both; and back: their bytes in turn, lower and upper halves. */
-#define LMC__EVEN(i) (2 * (i))
-#define LMC__ODD(i) (2 * (i) + 1)
-#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
-#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
-#define LMC__SAME(i) (i)
-static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
-static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
-                                             {LMC__64(LMC__ODD, 0)},
-                                             {LMC__64(LMC__ZIP_LOW, 0)},
-                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
 
-LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
-LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
+    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
+        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
 
-/* Bytes at even and at odd places of a, b. Packing works within 128-bit halves; quarters 0, 2, 1, 3
- * put them in order. */
-LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
-{
-    const __m256i low = _mm256_set1_epi16(0xFF);
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
-}
-LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
-/* And back: the bytes of a and b in turn. */
-LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
-{
-    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-    *first = _mm256_permute2x128_si256(low, high, 0x20);
-    *second = _mm256_permute2x128_si256(low, high, 0x31);
-}
-
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
-}
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
-}
-LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
-{
-    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
-    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
-}
-
-/* Each element of a vector rotated by one bit, to the left or to the right. */
-LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
-        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
-                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
-                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
-                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
-    }
-    case 2:
-        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
-                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4:
-        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
-                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default:
-        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
-                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
-    }
-}
-LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
-{
-    switch (width) {
-    case 1: {
-        const __m512i low7 = _mm512_set1_epi8(0x7F);
-        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
-                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
-                                                          _mm512_srli_epi16(v, 7)))
-                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
-                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
-    }
-    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
-    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
-    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
-    }
-}
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
+            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
+                                                  size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-} LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                       unsigned width, int rotate){
+            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
+                                                   size_t n, unsigned width, int rotate){
 #define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
+                LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-} LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                            unsigned width, int rotate)
+            } LMC__AVX512
+    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                  unsigned width, int rotate)
 {
 #define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
     LMC__FOR_WIDTH(LMC__CALL)

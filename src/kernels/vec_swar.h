@@ -212,3 +212,42 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
 }
+
+/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight.
+ */
+LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
+LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
+LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
+
+/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
+LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
+{
+    const uint64_t top = LMC__ONES8 << 7;
+    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
+}
+LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
+LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
+LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
+ * from the next byte. */
+LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
+{
+    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
+    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
+}
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+#include "quantise.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "members.h"
+#include "moments.h"
+#include "policy.h"
+#include "roles.h"
+#include "../format/tensors.h"
+#include "../input/opened.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+
+/* A smaller one gains nothing: its table and scales weigh more. */
+#define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
+
+/* Norms and biases are small and delicate; a longer row is a flat part of an optimizer's state. */
+#define MIN_FLAT_ELEMENTS ((uint64_t)256 << 10)
+
+static uint64_t count_elements(const lmc_tensor *t)
+{
+    return t->size / lmc_dtype_width(lmc_find_dtype(t->dtype));
+}
+
+/* Nothing but its length. */
+static int is_flat(const lmc_tensor *t)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < t->rank; i++) n += t->shape[i] != 1;
+    return n <= 1;
+}
+
+/* Neighbours that share a scale: a row, or what comes near to one. */
+static uint64_t choose_group(const lmc_tensor *t)
+{
+    uint64_t n = 1;
+    for (unsigned i = t->rank; i-- > 0 && n < 64;)
+        n = t->shape[i] > 65536 ? UINT64_MAX : n * t->shape[i];
+    return is_flat(t) || n < 64 || n > 65536 ? 256 : n;
+}
+
+/* Why a tensor is not quantised, whatever is in it; NULL: it is. */
+static const char *find_obstacle(const struct choice *c)
+{
+    enum lmc_dtype dtype = lmc_find_dtype(c->tensor->dtype);
+    if (c->rule->kind == CHOOSE_LOSSLESS) return "the rule says so";
+    if (c->rule->kind == CHOOSE_AUTO &&
+        (c->meaning.role == ROLE_WEIGHT || c->meaning.role == ROLE_OTHER))
+        return "weights stay exact; of each block a sample says whether direct, against the base, "
+               "or sparse";
+    if (dtype != LMC_F32 && dtype != LMC_BF16) return "only F32 and BF16 are quantised";
+    if (count_elements(c->tensor) < MIN_QUANTISED_ELEMENTS) return "fewer than 16,384 elements";
+    if (is_flat(c->tensor) && count_elements(c->tensor) < MIN_FLAT_ELEMENTS)
+        return "one-dimensional, with fewer than 262,144 elements";
+    return NULL;
+}
+
+static void set_reason(struct choice *c, const char *text)
+{
+    free(c->reason);
+    c->reason = copy_string(text, strlen(text));
+}
+
+/* Whether the second moment will be at hand where the first is decoded; *why not. */
+static int can_use_second(const struct choice *c, const struct members *m, const char **why)
+{
+    if (!c->partner) *why = "no second moment was found";
+    else if (c->partner->member == c->member) *why = "its second moment stands in the same file";
+    else if (!m->has_pairs) *why = "the output is a pipe, or --no-twins was given";
+    else if (c->partner->member > c->member) *why = "its second moment comes later";
+    else if (c->partner->tensor->twin) *why = "its second moment repeats another tensor";
+    else return 1;
+    return 0;
+}
+
+/* A relative bound has no use for it. */
+static int may_need_second(const struct choice *c)
+{
+    return c->meaning.role == ROLE_M && c->partner && c->partner->member != c->member &&
+           c->rule->measure != LMC_MEASURE_RELATIVE;
+}
+
+size_t choose_all(struct members *m, int can_refer, const struct options *o)
+{
+    size_t n = 0;
+    if (o->policy->n_rules == 0) return 0;
+    make_choices(m);
+    find_meanings(m, o->policy);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            struct choice *c = &m->list[i].choices[k];
+            const char *obstacle = NULL;
+            c->rule = find_rule(o->policy, name_of_member(&m->list[i]), c->tensor, c->meaning.role);
+            if (c->rule) obstacle = find_obstacle(c);
+            c->is_wanted = c->rule && !obstacle;
+            n += (size_t)c->is_wanted;
+            if (obstacle) set_reason(c, obstacle);
+            m->has_pairs |= can_refer && c->is_wanted && may_need_second(c);
+        }
+    return n;
+}
+
+/* -- quantizers -- */
+
+/* A tensor among the members, for lmc_elements. */
+struct elements {
+    struct members *members;
+    const struct choice *choice;
+    struct opened opened;
+};
+
+static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
+{
+    struct elements *e = (struct elements *)user;
+    const struct member *member = &e->members->list[e->choice->member];
+    e->members->code = read_opened(&e->opened, member->full, &member->st,
+                                   e->choice->tensor->offset + offset, dst, size);
+    return e->members->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
+}
+
+static lmc_elements make_elements(struct elements *e, struct members *m, const struct choice *c)
+{
+    lmc_elements elements;
+    memset(e, 0, sizeof *e);
+    e->members = m;
+    e->choice = c;
+    elements.read = read_elements;
+    elements.user = e;
+    elements.size = c->tensor->size;
+    return elements;
+}
+
+/* What the rule means for a tensor of that role: of what the optimizer does, each moment may spoil
+ * a part; of a gradient, all it does is that it is there. */
+static void set_quantizer_options(lmc_quantizer_options *options, const struct choice *c)
+{
+    const struct rule *r = c->rule;
+    int is_moment = c->meaning.role == ROLE_M || c->meaning.role == ROLE_V;
+    memset(options, 0, sizeof *options);
+    options->dtype = lmc_find_dtype(c->tensor->dtype);
+    options->role = c->meaning.role == ROLE_M   ? LMC_ROLE_FIRST_MOMENT
+                    : c->meaning.role == ROLE_V ? LMC_ROLE_SECOND_MOMENT
+                                                : LMC_ROLE_OTHER;
+    options->group = choose_group(c->tensor);
+    options->bits = r->bits;
+    options->measure = r->kind == CHOOSE_BITS ? LMC_MEASURE_UPDATE : r->measure;
+    options->bound = r->bound;
+    if (options->measure == LMC_MEASURE_UPDATE && is_moment) {
+        options->bound *= 0.70710678118654752;
+    } else if (options->measure == LMC_MEASURE_UPDATE) {
+        options->measure = LMC_MEASURE_NMSE;
+        options->bound *= options->bound;
+    }
+}
+
+lmc_quantizer_info get_info(const struct choice *c)
+{
+    lmc_quantizer_info info;
+    memset(&info, 0, sizeof info);
+    info.is_lossless = 1;
+    if (c->quantizer) lmc_get_quantizer_info(c->quantizer, &info); /* cannot fail */
+    return info;
+}
+
+int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
+
+/* why: not with the second moment; "" where that is not the question */
+static void explain_quantizer(struct choice *c, const char *why)
+{
+    lmc_quantizer_info info = get_info(c);
+    char text[256];
+    size_t size;
+    if (info.is_lossless) {
+        set_reason(c, info.reason);
+        return;
+    }
+    size = (size_t)snprintf(text, sizeof text,
+                            info.is_grid ? "a grid, %u points in use" : "k-means, %u codes",
+                            info.n_codes);
+    if (c->has_second) snprintf(text + size, sizeof text - size, ", scaled by the second moment");
+    else
+        snprintf(text + size, sizeof text - size, ", scales for groups of %llu%s%s",
+                 (unsigned long long)choose_group(c->tensor), *why ? ": " : "", why);
+    set_reason(c, text);
+}
+
+static void say_choice(const struct choice *c, const struct members *m, const struct options *o)
+{
+    const char *path = name_of_member(&m->list[c->member]);
+    lmc_quantizer_info info;
+    if (o->verbosity < 2 || !c->rule) return;
+    info = get_info(c);
+    if (info.is_lossless)
+        say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
+            c->reason);
+    else
+        say(path, "%.200s (%s): %s %.3g, %.2f bits: %s", c->tensor->name,
+            role_names[c->meaning.role], name_measure(&info.loss), info.loss.error, info.bits,
+            c->reason);
+}
+
+static int fit_quantizer(struct choice *c, struct members *m)
+{
+    struct elements own, seconds;
+    lmc_quantizer_options options;
+    lmc_elements elements = make_elements(&own, m, c);
+    enum lmc_status status;
+    const char *why = "";
+    int has_second;
+    set_quantizer_options(&options, c);
+    has_second = c->meaning.role == ROLE_M && options.measure != LMC_MEASURE_RELATIVE &&
+                 can_use_second(c, m, &why);
+    memset(&seconds, 0, sizeof seconds);
+    if (has_second) {
+        options.second = c->partner->quantizer; /* or none: that is exact */
+        options.second_elements = make_elements(&seconds, m, c->partner);
+    } else if (c->meaning.role == ROLE_M) { /* what the update loses cannot be measured; no more
+                                               than each element does */
+        options.role = LMC_ROLE_OTHER;
+        options.measure =
+            options.measure == LMC_MEASURE_UPDATE ? LMC_MEASURE_RELATIVE : options.measure;
+    }
+    status = lmc_fit_quantizer(&c->quantizer, &elements, &options);
+    close_opened(&own.opened);
+    close_opened(&seconds.opened);
+    if (status == LMC_ERR_READ) return m->code;
+    if (status != LMC_OK) return fail_status(m->list[c->member].full, status);
+    c->has_second = has_second && is_quantised(c);
+    explain_quantizer(c, why);
+    return CODE_OK;
+}
+
+void attach_quantizer(lmc_tensor *t, struct choice *c)
+{
+    t->quantizer = c->quantizer;
+    if (!c->has_second) return;
+    c->second.file_number = c->partner->member;
+    c->second.offset = c->partner->tensor->offset;
+    t->twin = &c->second;
+}
+
+/* -- tensors that were quantised, restored, and have not changed since -- */
+
+struct element_stream {
+    lmc_elements elements;
+    uint64_t at;
+};
+
+static int read_element_stream(void *user, void *dst, size_t size, size_t *got)
+{
+    struct element_stream *s = (struct element_stream *)user;
+    uint64_t left = s->elements.size - s->at;
+    *got = left < size ? (size_t)left : size;
+    if (s->elements.read(s->elements.user, s->at, dst, *got) != LMC_OK) return -1;
+    s->at += *got;
+    return 0;
+}
+
+/* The tensor alone, as if it were a file: its identity does not depend on where it is. */
+static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
+{
+    struct choice c;
+    struct elements own;
+    struct element_stream source;
+    lmc_stream stream;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&c, 0, sizeof c);
+    c.member = number;
+    c.tensor = t;
+    source.elements = make_elements(&own, m, &c);
+    source.at = 0;
+    stream.read = read_element_stream;
+    stream.user = &source;
+    *alone = *t;
+    alone->offset = 0;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = t->size;
+    file.n_tensors = 1;
+    file.tensors = alone;
+    status = lmc_identify_file(&file, alone, &stream, NULL, NULL);
+    close_opened(&own.opened);
+    if (status == LMC_ERR_READ) return m->code;
+    return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
+}
+
+/* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid
+ * here, and be quantised again. */
+static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
+{
+    lmc_tensor alone;
+    int is_identified = 0;
+    for (size_t i = 0; m->base && i < m->base->n_files && t->loss.generation == 0; i++) {
+        const lmc_file *f = m->base->get_file(m->base->user, i);
+        for (size_t k = 0; f && k < f->n_tensors; k++) {
+            const lmc_tensor *b = &f->tensors[k];
+            int code;
+            if (b->loss.generation == 0 || b->size != t->size || strcmp(b->name, t->name) != 0 ||
+                strcmp(b->dtype, t->dtype) != 0)
+                continue;
+            code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
+            if (code != CODE_OK) return code;
+            is_identified = 1;
+            if (memcmp(alone.identity, b->identity, sizeof b->identity) == 0) t->loss = b->loss;
+        }
+    }
+    return CODE_OK;
+}
+
+int fit_quantizers(struct members *m, size_t number, const struct options *o)
+{
+    struct member *member = &m->list[number];
+    int code = CODE_OK;
+    for (size_t k = 0; k < member->n_tensors && S_ISREG(member->st.st_mode) && code == CODE_OK; k++)
+        code = find_former_loss(m, number, &member->tensors[k]);
+    for (size_t k = 0; k < member->n_tensors && member->choices && code == CODE_OK; k++) {
+        struct choice *c = &member->choices[k];
+        if (c->is_wanted && member->tensors[k].loss.generation)
+            set_reason(c, "quantised already, as it is in the base");
+        else if (c->is_wanted) code = fit_quantizer(c, m);
+        if (code == CODE_OK && is_quantised(c)) attach_quantizer(&member->tensors[k], c);
+        if (code == CODE_OK) say_choice(c, m, o);
+    }
+    return code;
+}

@@ -1,0 +1,34 @@
+/* quantise.h - quantizers for the tensors that rules select
+ * SPDX-License-Identifier: MIT
+ *
+ * A quantizer is found just before the file of its tensor is written; of the tensor itself only
+ * pieces are in memory.
+ */
+#ifndef LMC_CLI_QUANTISE_H
+#define LMC_CLI_QUANTISE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../../lmc.h"
+
+struct choice;
+struct members;
+struct options;
+
+/* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored
+ * can be read again. Returns how many are to be quantised. */
+size_t choose_all(struct members *m, int can_refer, const struct options *o);
+
+lmc_quantizer_info get_info(const struct choice *c);
+
+int is_quantised(const struct choice *c);
+
+/* Has the tensor coded with its quantizer. */
+void attach_quantizer(lmc_tensor *t, struct choice *c);
+
+/* Of the member of that number, which is written next. */
+int fit_quantizers(struct members *m, size_t number, const struct options *o);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "record.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "members.h"
+#include "policy.h"
+#include "quantise.h"
+#include "../format/json.h"
+#include "../format/tensors.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+
+static json_t *make_json_choice(const struct choice *c, const struct members *m)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    lmc_quantizer_info info = get_info(c);
+    set_json_text(object, "path", m->list[c->member].path);
+    set_json_text(object, "name", c->tensor->name);
+    set_json(object, "role", json_string(role_names[c->meaning.role]));
+    if (c->partner) {
+        set_json_text(object, "partner_path", m->list[c->partner->member].path);
+        set_json_text(object, "partner", c->partner->tensor->name);
+    }
+    if (c->weight) {
+        set_json_text(object, "weight_path", m->list[c->weight->member].path);
+        set_json_text(object, "weight", c->weight->tensor->name);
+    }
+    set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
+    set_json(object, "choice",
+             json_string(info.is_lossless ? "lossless"
+                         : info.is_grid   ? "grid"
+                                          : "k-means"));
+    set_json(object, "reason", json_string(c->reason));
+    if (!info.is_lossless) {
+        set_json_number(object, "codes", info.n_codes);
+        set_json(object, "measure", json_string(name_measure(&info.loss)));
+        set_json_real(object, "error", info.loss.error);
+        set_json_real(object, "bits", info.bits);
+    }
+    return object;
+}
+
+static size_t count_quantised(const struct members *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            n += (size_t)is_quantised(&m->list[i].choices[k]);
+    return n;
+}
+
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m, const struct options *o)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *rules = (json_t *)check_memory(json_array()),
+           *tensors = (json_t *)check_memory(json_array());
+    enum lmc_status status = LMC_OK;
+    for (size_t i = 0; i < o->policy->n_rules; i++)
+        json_array_append_new(
+            rules, make_json_string(o->policy->rules[i].text, strlen(o->policy->rules[i].text)));
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            if (m->list[i].choices[k].rule)
+                json_array_append_new(tensors, make_json_choice(&m->list[i].choices[k], m));
+    set_json(object, "rules", rules);
+    if (json_array_size(tensors)) {
+        char *text;
+        set_json(object, "tensors", json_incref(tensors));
+        text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
+        status = lmc_add_metadata(writer, POLICY_KEY, text, strlen(text));
+        free(text);
+    }
+    json_decref(tensors);
+    json_decref(object);
+    return status;
+}
+
+void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o)
+{
+    if (o->verbosity > 0 && is_lossy(o->policy) && count_quantised(m) == 0)
+        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
+                  "'lmc help quant'");
+}

@@ -1,0 +1,24 @@
+/* record.h - what the rules did: JSON in the metadata of the snapshot, for lmc -l -v
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_RECORD_H
+#define LMC_CLI_RECORD_H
+
+#include "../sys/platform.h"
+
+#include "../../lmc.h"
+
+struct members;
+struct options;
+
+/* Key of the metadata: the rules and what they did, as JSON. */
+#define POLICY_KEY "lmc.policy"
+
+/* What the rules did, to the metadata; nothing, if no rule matched. */
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m,
+                               const struct options *o);
+
+/* A rule that does nothing is hardly what the user wants. */
+void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT */
+#include "twins.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "members.h"
+#include "policy.h"
+#include "../format/hex.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+
+/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what
+ * agrees in all of them and differs elsewhere, such as a copy in which little has changed, is still
+ * worth being coded against the other. */
+#define N_SAMPLES 64u
+
+/* How many places they come from. In a snapshot each costs a block, decoded through all links of
+ * its chain. */
+#define N_PLACES 64u
+
+#define N_PLACES_OF_ARCHIVE 8u
+
+/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it.
+ */
+#define MIN_TWIN_SIZE 4096u
+
+/* A tensor, or what it would be if rounded. */
+struct candidate {
+    size_t member, tensor;
+    enum lmc_conversion conversion;
+    const char *dtype;
+    uint64_t size; /* bytes, rounded */
+    uint64_t hash; /* of dtype and sample */
+    int is_known;  /* instead, of the tensor's identity */
+};
+
+struct candidates {
+    struct candidate *list;
+    size_t n, room;
+};
+
+static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t,
+                          enum lmc_conversion conversion)
+{
+    struct candidate *new_one;
+    if (c->n == c->room) {
+        c->room = c->room * 2 + 64;
+        c->list = (struct candidate *)resize(c->list, c->room, sizeof *c->list);
+    }
+    new_one = &c->list[c->n++];
+    new_one->member = member;
+    new_one->tensor = tensor;
+    new_one->conversion = conversion;
+    new_one->dtype = conversion == LMC_CONVERT_F32_TO_BF16  ? "BF16"
+                     : conversion == LMC_CONVERT_F32_TO_F16 ? "F16"
+                                                            : t->dtype;
+    new_one->size = conversion ? t->size / 2 : t->size;
+    new_one->hash = 0;
+    new_one->is_known = 0;
+}
+
+static void collect_candidates(struct candidates *c, const struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            const lmc_tensor *t = &m->list[i].tensors[k];
+            enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+            if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation ||
+                (m->list[i].choices && m->list[i].choices[k].is_wanted))
+                continue; /* what is quantised is no longer what it was */
+            add_candidate(c, i, k, t, LMC_CONVERT_NONE);
+            if (dtype == LMC_F32) {
+                add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_BF16);
+                add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_F16);
+            }
+        }
+}
+
+/* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part
+ * of the tensor. */
+static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
+{
+    uint64_t part = n / n_places, size = N_SAMPLES / n_places;
+    if (n_places == 1) return (n - N_SAMPLES) / 2;
+    return i == n_places - 1 ? n - size
+                             : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
+}
+
+/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes
+ * little. Of what is known, only that is of interest. */
+static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
+                            int *is_constant)
+{
+    const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
+    unsigned char sample[N_SAMPLES * 8];
+    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_places = !is_scattered ? 1
+                                                                           : m->archive
+                                                                               ? N_PLACES_OF_ARCHIVE
+                                                                               : N_PLACES;
+    size_t size = N_SAMPLES * width, part = size / n_places;
+    *is_constant = 0;
+    for (unsigned i = 0; i < n_places && (is_scattered || !c->is_known); i++) {
+        if (read_member(m, c->member,
+                        t->offset + width * place_of_sample(t->size / width, i, n_places),
+                        sample + i * part, part) != 0)
+            return m->code;
+        *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
+        if (c->is_known && !*is_constant) /* mostly after one read or two */
+            break;
+    }
+    if (c->is_known) return CODE_OK;
+    if (c->conversion) {
+        unsigned char wide[sizeof sample];
+        memcpy(wide, sample, size);
+        lmc_convert(sample, wide, N_SAMPLES, c->conversion);
+        width /= 2;
+        size /= 2;
+    }
+    *is_constant = memcmp(sample, sample + width, size - width) == 0;
+    c->hash = hash_bytes(hash_bytes(0xCBF29CE484222325u, c->dtype, strlen(c->dtype)), sample, size);
+    return CODE_OK;
+}
+
+static int is_same_group(const struct candidate *a, const struct candidate *b)
+{
+    return a->size == b->size && a->hash == b->hash && strcmp(a->dtype, b->dtype) == 0;
+}
+
+/* Groups of what may be equal, in order within a group. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
+    int order = strcmp(x->dtype, y->dtype);
+    if (order) return order;
+    if (x->size != y->size) return x->size < y->size ? -1 : 1;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
+    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+static void sort_candidates(struct candidates *c)
+{
+    if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_candidates);
+}
+
+static size_t end_of_group(const struct candidates *c, size_t start)
+{
+    size_t end = start + 1;
+    while (end < c->n && is_same_group(&c->list[start], &c->list[end])) end++;
+    return end;
+}
+
+/* Sorts, and drops those that are alone, or among rounded ones only. */
+static void drop_lonely(struct candidates *c)
+{
+    size_t n = 0;
+    sort_candidates(c);
+    for (size_t start = 0, end; start < c->n; start = end) {
+        int has_plain = 0;
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++) has_plain |= c->list[i].conversion == LMC_CONVERT_NONE;
+        if (has_plain && end - start > 1) {
+            memmove(c->list + n, c->list + start, (end - start) * sizeof *c->list);
+            n += end - start;
+        }
+    }
+    c->n = n;
+}
+
+/* By the places of their tensors. */
+static int compare_places(const void *a, const void *b)
+{
+    const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
+    if (x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
+    return (int)x->conversion - (int)y->conversion;
+}
+
+/* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the
+ * index tells which are equal. */
+static void take_identities(struct candidates *c, const struct members *m)
+{
+    for (size_t start = 0, end; start < c->n; start = end) {
+        int has_rounded = 0;
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++)
+            has_rounded |= c->list[i].conversion != LMC_CONVERT_NONE;
+        for (size_t i = start; i < end && !has_rounded; i++) {
+            c->list[i].is_known = 1;
+            memcpy(&c->list[i].hash, m->list[c->list[i].member].tensors[c->list[i].tensor].identity,
+                   sizeof c->list[i].hash);
+        }
+    }
+    drop_lonely(c);
+}
+
+/* First by size alone, then by one read of each, then by many; read from front to back. */
+static int find_groups(struct candidates *c, struct members *m)
+{
+    collect_candidates(c, m);
+    drop_lonely(c);
+    if (m->archive) take_identities(c, m);
+    for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
+        size_t n = 0;
+        if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_places);
+        for (size_t i = 0; i < c->n; i++) {
+            int is_constant, code = sample_candidate(m, &c->list[i], is_scattered, &is_constant);
+            if (code != CODE_OK) return code;
+            if (!is_scattered || !is_constant) c->list[n++] = c->list[i];
+        }
+        c->n = n;
+        drop_lonely(c);
+    }
+    return CODE_OK;
+}
+
+static const lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
+{
+    return &m->list[c->member].tensors[c->tensor];
+}
+
+/* The master of a copy in its group, [start, end) of the candidates: one of the same name, else
+ * any. NULL: there is none. is_ordered: only one that is stored earlier and is no twin itself. */
+static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end,
+                                           const struct candidate *copy, const struct members *m,
+                                           int is_ordered)
+{
+    const struct candidate *found = NULL;
+    for (size_t i = start; i < end; i++) {
+        const struct candidate *master = &c->list[i];
+        if (!master->conversion ||
+            (is_ordered && (tensor_of(m, master)->twin || compare_candidates(master, copy) > 0)))
+            continue;
+        if (strcmp(tensor_of(m, master)->name, tensor_of(m, copy)->name) == 0) return master;
+        if (!found) found = master;
+    }
+    return found;
+}
+
+/* -- order -- */
+
+struct edge {
+    size_t from, to; /* a member that has copies, one that has their masters */
+};
+
+struct ordering {
+    struct edge *edges; /* sorted */
+    size_t n_edges, room;
+    size_t *rank; /* of each member; SIZE_MAX: not yet known */
+    size_t n;
+};
+
+static int compare_edges(const void *a, const void *b)
+{
+    const struct edge *x = (const struct edge *)a, *y = (const struct edge *)b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+static void add_edge(struct ordering *o, size_t from, size_t to)
+{
+    if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
+        return;
+    if (o->n_edges == o->room) {
+        o->room = o->room * 2 + 16;
+        o->edges = (struct edge *)resize(o->edges, o->room, sizeof *o->edges);
+    }
+    o->edges[o->n_edges].from = from;
+    o->edges[o->n_edges++].to = to;
+}
+
+/* The members that a member needs, then itself; in a circle, whatever comes first. */
+static void rank_member(struct ordering *o, size_t member)
+{
+    size_t low = 0, high = o->n_edges;
+    while (low < high) { /* its first edge */
+        size_t middle = low + (high - low) / 2;
+        if (o->edges[middle].from < member) low = middle + 1;
+        else high = middle;
+    }
+    o->rank[member] = SIZE_MAX - 1; /* in work */
+    for (; low < o->n_edges && o->edges[low].from == member; low++)
+        if (o->rank[o->edges[low].to] == SIZE_MAX) rank_member(o, o->edges[low].to);
+    o->rank[member] = o->n++;
+}
+
+/* A first moment is coded with the second. */
+static void add_edges_of_pairs(struct ordering *o, const struct members *m)
+{
+    for (size_t i = 0; i < m->n && m->has_pairs; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            const struct choice *c = &m->list[i].choices[k];
+            if (c->is_wanted && c->meaning.role == ROLE_M && c->partner && c->partner->member != i)
+                add_edge(o, i, c->partner->member);
+        }
+}
+
+/* After the members were ordered. */
+static void number_choices(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            m->list[i].choices[k].member = i;
+}
+
+/* Puts members with masters before those with copies, those with second moments before those with
+ * first, and changes nothing else. */
+static void order_members(struct members *m, struct candidates *c)
+{
+    struct ordering o;
+    struct member *ordered = (struct member *)resize(NULL, m->n, sizeof *ordered);
+    memset(&o, 0, sizeof o);
+    o.rank = (size_t *)resize(NULL, m->n, sizeof *o.rank);
+    for (size_t start = 0, end; start < c->n; start = end) {
+        end = end_of_group(c, start);
+        for (size_t i = start; i < end; i++) {
+            const struct candidate *master =
+                c->list[i].conversion ? NULL : find_master(c, start, end, &c->list[i], m, 0);
+            if (master && master->member != c->list[i].member)
+                add_edge(&o, c->list[i].member, master->member);
+        }
+    }
+    add_edges_of_pairs(&o, m);
+    if (o.n_edges) qsort(o.edges, o.n_edges, sizeof *o.edges, compare_edges);
+    for (size_t i = 0; i < m->n; i++) o.rank[i] = SIZE_MAX;
+    for (size_t i = 0; i < m->n; i++)
+        if (o.rank[i] == SIZE_MAX) rank_member(&o, i);
+    for (size_t i = 0; i < m->n; i++) ordered[o.rank[i]] = m->list[i];
+    memcpy(m->list, ordered, m->n * sizeof *ordered);
+    for (size_t i = 0; i < c->n; i++) c->list[i].member = o.rank[c->list[i].member];
+    sort_candidates(c);
+    number_choices(m);
+    free(ordered);
+    free(o.rank);
+    free(o.edges);
+}
+
+/* -- twins -- */
+
+static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *copy,
+                     const struct candidate *original)
+{
+    twin->file_number = original->member;
+    twin->offset = tensor_of(m, original)->offset;
+    twin->conversion = original->conversion;
+    m->list[copy->member].tensors[copy->tensor].twin = twin;
+}
+
+/* In the order of storage: of equal tensors the first one, if it has no master, is what the others
+ * repeat. */
+static void pair_group(struct members *m, const struct candidates *c, size_t start, size_t end)
+{
+    const struct candidate *first = NULL;
+    for (size_t i = start; i < end; i++) {
+        const struct candidate *t = &c->list[i], *master;
+        if (t->conversion) continue;
+        master = first ? first : find_master(c, start, end, t, m, 1);
+        if (master) set_twin(m, &m->twins[i], t, master);
+        else first = t;
+    }
+}
+
+int find_twins(struct members *m)
+{
+    struct candidates c;
+    uint64_t size = 0;
+    int code;
+    memset(&c, 0, sizeof c);
+    code = find_groups(&c, m);
+    if (code == CODE_OK && (c.n || m->has_pairs)) {
+        order_members(m, &c);
+        m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
+        for (int is_master = 1; is_master >= 0;
+             is_master--) /* masters that are twins themselves are none */
+            for (size_t start = 0, end; start < c.n; start = end) {
+                end = end_of_group(&c, start);
+                if ((strcmp(c.list[start].dtype, "F32") == 0) == is_master)
+                    pair_group(m, &c, start, end);
+            }
+        for (size_t i = 0; i < c.n; i++)
+            if (tensor_of(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
+    }
+    if (size < MIN_TWIN_SIZE) {
+        for (size_t i = 0; i < c.n; i++)
+            m->list[c.list[i].member].tensors[c.list[i].tensor].twin = NULL;
+        free(m->twins);
+        m->twins = NULL;
+    }
+    free(c.list);
+    return code;
+}

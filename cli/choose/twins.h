@@ -1,0 +1,18 @@
+/* twins.h - tensors that repeat others: equal ones, and rounded copies of fp32 masters
+ * SPDX-License-Identifier: MIT
+ *
+ * Twins are found by samples of the files; the library goes without where a sample has deceived,
+ * block by block. What is repeated must come first, so files that hold masters are stored before
+ * those that hold the copies.
+ */
+#ifndef LMC_CLI_TWINS_H
+#define LMC_CLI_TWINS_H
+
+#include "../sys/platform.h"
+
+struct members;
+
+/* Finds the twins among the members, and orders these. */
+int find_twins(struct members *m);
+
+#endif

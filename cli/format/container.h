@@ -1,0 +1,59 @@
+/* container.h - find the tensors in safetensors, GGUF and NumPy files
+ * SPDX-License-Identifier: MIT
+ *
+ * Memory in, a list of lmc_tensor out: no I/O, so that it can be fuzzed. The caller hands over the
+ * beginning of a file; if the header is not complete there, CONTAINER_MORE says how many bytes are
+ * needed. Nothing is believed: every tensor that is handed out lies within the file, has a name of
+ * its own, overlaps no other, and has the size that dtype and shape ask for.
+ */
+#ifndef LMC_CLI_CONTAINER_H
+#define LMC_CLI_CONTAINER_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <jansson.h>
+
+#include "../../lmc.h"
+
+/* safetensors allows 100,000,000 bytes of JSON; the other formats are held to the same. */
+#define CONTAINER_MAX_HEADER 100000008u
+
+enum container_kind { CONTAINER_NONE, CONTAINER_SAFETENSORS, CONTAINER_GGUF, CONTAINER_NPY };
+
+enum container_result {
+    CONTAINER_OK,    /* the tensors are known */
+    CONTAINER_OTHER, /* does not look like one of the formats */
+    CONTAINER_MORE,  /* looks like one, but at least need bytes from its beginning are wanted */
+    CONTAINER_BAD,   /* looks like one, and is broken: see error */
+    CONTAINER_MEMORY /* out of memory */
+};
+
+struct container {
+    enum container_kind kind;
+    lmc_tensor *tensors; /* sorted by offset */
+    size_t n_tensors;
+    uint64_t end;    /* where the data ends, padding included, as far as the header says */
+    size_t need;     /* for CONTAINER_MORE */
+    char error[256]; /* for CONTAINER_BAD */
+    /* storage behind the tensors */
+    uint64_t *shapes;
+    char *strings;
+    json_t *json;
+};
+
+const char *container_name(enum container_kind kind);
+
+void container_free(struct container *c);
+
+/* The format that a file of this name should have. */
+enum container_kind container_kind_of_name(const char *name);
+
+/* data: the first size bytes of a file of file_size bytes, or LMC_UNKNOWN_SIZE. expected: the
+ * format that its name promises; with CONTAINER_NONE the content decides. c is to be freed after
+ * CONTAINER_OK only. */
+enum container_result container_parse(struct container *c, const void *data, size_t size,
+                                      uint64_t file_size, enum container_kind expected);
+
+#endif

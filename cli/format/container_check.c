@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#include "container_check.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "container.h"
+
+enum container_result container_bad(struct container *c, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(c->error, sizeof c->error, format, list);
+    va_end(list);
+    return CONTAINER_BAD;
+}
+
+enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size)
+{
+    if (need > CONTAINER_MAX_HEADER)
+        return container_bad(c, "its header is longer than %u bytes", CONTAINER_MAX_HEADER);
+    if (need > file_size) return container_bad(c, "the file ends within its header");
+    c->need = (size_t)need;
+    return CONTAINER_MORE;
+}
+
+int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes)
+{
+    uint64_t n = 1;
+    for (unsigned i = 0; i < rank; i++)
+        if (shape[i] == 0) {
+            *bytes = 0;
+            return 1;
+        }
+    for (unsigned i = 0; i < rank; i++) {
+        if (n > CONTAINER_MAX_SIZE / shape[i]) return 0;
+        n *= shape[i];
+    }
+    /* n * bits may exceed 64 bits though n * bits / 8 does not: divide first. */
+    if (n % 8 * bits % 8 != 0 || n / 8 > CONTAINER_MAX_SIZE / bits) return 0;
+    *bytes = n / 8 * bits + n % 8 * bits / 8;
+    return *bytes <= CONTAINER_MAX_SIZE;
+}
+
+int container_compare_offsets(const void *a, const void *b)
+{
+    const lmc_tensor *x = (const lmc_tensor *)a, *y = (const lmc_tensor *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->size != y->size) /* an empty tensor first: then it does not overlap its neighbour */
+        return x->size < y->size ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int container_compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum container_result container_check_names(struct container *c)
+{
+    const char **names = (const char **)malloc((c->n_tensors + 1) * sizeof *names);
+    enum container_result result = CONTAINER_OK;
+    if (!names) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < c->n_tensors; i++) names[i] = c->tensors[i].name;
+    qsort((void *)names, c->n_tensors, sizeof *names, container_compare_names);
+    for (size_t i = 1; i < c->n_tensors && result == CONTAINER_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            result = container_bad(c, "two tensors have the name '%.100s'", names[i]);
+    free((void *)names);
+    return result;
+}
+
+int container_fits(const lmc_tensor *t, uint64_t file_size)
+{
+    const uint64_t most = file_size < CONTAINER_MAX_SIZE ? file_size : CONTAINER_MAX_SIZE;
+    return t->size <= most && t->offset <= most - t->size;
+}
+
+enum container_result container_check_tensors(struct container *c, uint64_t start,
+                                              uint64_t file_size, int holes)
+{
+    uint64_t end = start;
+    qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        const lmc_tensor *t = &c->tensors[i];
+        if (t->offset < end)
+            return container_bad(c, "tensor '%.100s' overlaps %s%.100s%s", t->name,
+                                 i ? "tensor '" : "the header", i ? c->tensors[i - 1].name : "",
+                                 i ? "'" : "");
+        if (t->offset > end && !holes)
+            return container_bad(c, "no tensor covers the bytes before tensor '%.100s'", t->name);
+        if (!container_fits(t, file_size))
+            return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
+        end = t->offset + t->size;
+    }
+    if (c->end < end) c->end = end;
+    return container_check_names(c);
+}

@@ -1,0 +1,17 @@
+/* gguf.h - GGUF: magic, version, counts, metadata, tensor infos, padding, data
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_GGUF_H
+#define LMC_CLI_GGUF_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "container.h"
+
+enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
+                                           size_t size, uint64_t file_size);
+
+#endif

@@ -1,0 +1,25 @@
+/* print.h - names and numbers on standard output
+ * SPDX-License-Identifier: MIT
+ *
+ * Names come from files: none of their control characters reaches the terminal.
+ */
+#ifndef LMC_CLI_PRINT_H
+#define LMC_CLI_PRINT_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../lmc.h"
+
+double percent(uint64_t part, uint64_t whole);
+
+void format_shape(char *text, size_t cap, const lmc_tensor *t);
+
+void print_name(const char *name);
+
+/* The first column of a line: a dtype, which is a string from the file, too, or another word. */
+void print_dtype(const char *dtype);
+
+#endif

@@ -1,0 +1,17 @@
+/* safetensors.h - safetensors: u64 size of the JSON, the JSON, the data
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_SAFETENSORS_H
+#define LMC_CLI_SAFETENSORS_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "container.h"
+
+enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
+                                                  size_t size, uint64_t file_size);
+
+#endif

@@ -1,0 +1,61 @@
+/* scan.h - what elements are made of: zeros, byte planes and their entropies, exponents, signs
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_SCAN_H
+#define LMC_CLI_SCAN_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../lmc.h"
+
+#define SCAN_MAX_WIDTH 8
+#define SCAN_MAX_EXPONENTS 2048 /* of F64 */
+
+/* Floats. An element of C64 is two coded elements. */
+struct scan_format {
+    enum lmc_dtype dtype;
+    unsigned exponent_bits, exponent_bias;
+    int has_sign, has_negative_zero;
+    int is_rotated; /* by one bit when it is coded, so that the exponent is on top: spec 7.2 */
+};
+
+/* NULL: no floats, or those of less than a byte */
+const struct scan_format *find_scan_format(enum lmc_dtype dtype);
+
+int has_sign_bit(enum lmc_dtype dtype);
+
+struct scan {
+    const struct scan_format *format; /* or NULL */
+    unsigned width;
+    uint64_t n, n_zero, n_flipped;        /* n_flipped: elements whose sign differs */
+    uint64_t planes[SCAN_MAX_WIDTH][256]; /* how often each byte occurs; the lowest plane first, as
+                                             they are coded without a prediction */
+    uint64_t
+        long_exponents[SCAN_MAX_EXPONENTS]; /* of F64: the top plane has not all of their bits */
+    uint32_t lanes[2][SCAN_MAX_WIDTH][256]; /* of one piece, even and odd elements: a counter must
+                                               not wait for itself */
+};
+
+void scan_begin(struct scan *s, enum lmc_dtype dtype);
+
+/* size: whole elements, less than 2^32 */
+void scan_piece(struct scan *s, const unsigned char *elements, size_t size);
+
+void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, size_t size);
+
+/* How often each exponent occurs, as it is stored: with its bias. Returns how many there can be; 0:
+ * they are no floats. */
+unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENTS]);
+
+/* The logarithm to base 2, to some 1e-15, of x >= 1; nothing else in the command wants the
+ * mathematical library. */
+double find_log2(double x);
+
+/* Bits for each of the n things that were counted, if all that is known of them is how often they
+ * occur. */
+double find_entropy(const uint64_t *counts, size_t n_counts);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#include "tensors.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "../sys/memory.h"
+
+lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
+{
+    size_t n_numbers = 0, n_characters = 0;
+    lmc_tensor *copy;
+    uint64_t *numbers;
+    char *characters;
+    if (n == 0) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        n_numbers += from[i].rank;
+        n_characters += strlen(from[i].name) + strlen(from[i].dtype) + 2;
+    }
+    copy = (lmc_tensor *)resize(NULL, n * sizeof *copy + n_numbers * sizeof *numbers + n_characters,
+                                1);
+    numbers = (uint64_t *)(void *)(copy + n);
+    characters = (char *)(numbers + n_numbers);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = from[i];
+        if (from[i].rank) memcpy(numbers, from[i].shape, from[i].rank * sizeof *numbers);
+        copy[i].shape = numbers;
+        numbers += from[i].rank;
+        copy[i].name = strcpy(characters, from[i].name);
+        characters += strlen(characters) + 1;
+        copy[i].dtype = strcpy(characters, from[i].dtype);
+        characters += strlen(characters) + 1;
+    }
+    return copy;
+}
+
+int is_float(enum lmc_dtype dtype)
+{
+    return dtype == LMC_F32 || dtype == LMC_BF16 || dtype == LMC_F16 || dtype == LMC_F64 ||
+           (dtype >= LMC_F8_E5M2 && dtype <= LMC_F8_E5M2FNUZ);
+}
+
+int is_same_shape(const lmc_tensor *a, const lmc_tensor *b)
+{
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
+{
+    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && is_same_shape(a, b);
+}
+
+static const char *const measure_names[] = {"none", "update", "relative", "nmse"};
+
+const char *name_measure(const lmc_loss *loss)
+{
+    return (unsigned)loss->measure < sizeof measure_names / sizeof *measure_names
+               ? measure_names[loss->measure]
+               : "unknown";
+}
+
+size_t count_lossy(const lmc_file *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_tensors; i++) n += f->tensors[i].loss.generation != 0;
+    return n;
+}

@@ -1,0 +1,26 @@
+/* tensors.h - lists of lmc_tensor
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_TENSORS_H
+#define LMC_CLI_TENSORS_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../../lmc.h"
+
+/* A copy in one piece of memory, strings and shapes included; NULL for none. */
+lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
+
+int is_float(enum lmc_dtype dtype);
+
+int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
+
+int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
+
+const char *name_measure(const lmc_loss *loss);
+
+size_t count_lossy(const lmc_file *f);
+
+#endif

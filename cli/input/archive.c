@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#include "archive.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "source.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+
+int read_archive(void *user, uint64_t offset, void *dst, size_t size)
+{
+    struct archive *a = (struct archive *)user;
+    a->n_reads++;
+    a->n_bytes += size;
+    a->error = read_at(a->fd, a->start + offset, dst, size);
+    return a->error != 0;
+}
+
+int fail_archive(const struct archive *a, enum lmc_status status)
+{
+    if (status == LMC_ERR_READ && a->error == 0) /* a base could not be read, and has said so */
+        return a->o->bases->code;
+    if (status == LMC_ERR_READ && a->error > 0)
+        return fail_errno(a->name, a->error, "cannot read it");
+    return fail_status(a->name, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
+}
+
+void close_archive(struct archive *a)
+{
+    lmc_free_reader(a->reader);
+    if (a->fd > STDIN_FILENO) close(a->fd);
+}
+
+uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size - a->start; }
+
+int open_archive_file(struct archive *a, const char *path, const struct options *o)
+{
+    uint8_t header[LMC_FILE_HEADER_SIZE];
+    off_t at;
+    memset(a, 0, sizeof *a);
+    a->o = o;
+    a->name = is_dash(path) ? "(standard input)" : path;
+    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
+    if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
+    if (!S_ISREG(a->st.st_mode))
+        return fail(CODE_ERROR, a->name,
+                    "is no regular file, and the index stands at the end; save it to a file first");
+    at = lseek(a->fd, 0, SEEK_CUR);
+    if (at < 0) return fail_errno(a->name, errno, "cannot look at it");
+    a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
+    if (read_at(a->fd, a->start, header, sizeof header) == 0 &&
+        lmc_read_header(header, a->wanted, &a->chain_depth) != LMC_OK)
+        a->chain_depth = 0; /* what is wrong with it is found again when it is read */
+    return CODE_OK;
+}
+
+int open_archive_of_source(struct archive *a, struct source *s, const struct options *o)
+{
+    memset(a, 0, sizeof *a);
+    a->o = o;
+    a->name = s->name;
+    a->fd = dup(s->fd);
+    a->start = s->start;
+    a->st = s->st;
+    return a->fd < 0 ? fail_errno(a->name, errno, "cannot open it") : CODE_OK;
+}
+
+int read_archive_index(struct archive *a, const lmc_base *base)
+{
+    lmc_source source;
+    lmc_reader_options options;
+    enum lmc_status status;
+    lmc_free_reader(a->reader);
+    a->reader = NULL;
+    source.read_at = read_archive;
+    source.user = a;
+    source.size = archive_size(a);
+    memset(&options, 0, sizeof options);
+    options.parallel = &a->o->parallel;
+    options.base = base;
+    options.lender = a->lender;
+    status = lmc_open_reader(&a->reader, &source, &options);
+    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
+}
+
+uint64_t total_of_files(const lmc_reader *reader)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < lmc_count_files(reader); i++) total += lmc_get_file(reader, i)->size;
+    return total;
+}
+
+char *copy_metadata(const struct archive *a, const char *wanted)
+{
+    const char *key;
+    const void *value;
+    size_t size;
+    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
+        if (strcmp(key, wanted) == 0) return copy_string((const char *)value, size);
+    return NULL;
+}
+
+const lmc_file *get_delta_file(void *user, size_t number)
+{
+    return lmc_get_file(((struct archive *)user)->reader, number);
+}
+
+int is_tree_of_files(const lmc_reader *reader)
+{
+    const lmc_file *file = lmc_get_file(reader, 0);
+    return *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
+}

@@ -1,0 +1,101 @@
+/* base.h - what deltas are coded against: the arguments of --base
+ * SPDX-License-Identifier: MIT
+ *
+ * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that
+ * its identity is that of the snapshot it would become. Its tensors are read where they are wanted.
+ * A snapshot that is a delta itself has a base of its own among the arguments.
+ *
+ * A base passes through these states, each when it is first needed:
+ *
+ *   named ------------> open ----------------> identified -----------> ready
+ *         open_base:         identify_base:               prepare_base:
+ *         what it is         its identity is known        can be read; of a delta, its base, too
+ *
+ * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs
+ * is in struct bases.
+ */
+#ifndef LMC_CLI_BASE_H
+#define LMC_CLI_BASE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "../../lmc.h"
+#include "archive.h"
+#include "opened.h"
+
+struct bases;
+struct options;
+struct source;
+
+/* Key of the metadata: the name of the base without its directory, for messages. */
+#define BASE_KEY "lmc.base"
+
+struct base_file {
+    char *path, *full; /* in the snapshot; to open it */
+    struct stat st;    /* when it was identified */
+    lmc_file file;
+    lmc_tensor *tensors;
+};
+
+struct base {
+    const char *name;
+    struct bases *all;
+    int is_open, is_archive, is_identified, is_ready;
+    int is_visited; /* its own base is being looked for */
+    int is_target;  /* of lmc apply, which knows what to do with a half */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc_base source;    /* for the library, when ready */
+    struct base *below; /* then: of a delta, its own base */
+    struct archive archive;
+    lmc_base by_reader;      /* of an archive: what source asks */
+    struct base_file *files; /* otherwise */
+    size_t n_files, room;
+    struct opened opened; /* one of them */
+};
+
+/* What kind it is. */
+int open_base(struct base *b, const struct options *o);
+
+int identify_base(struct base *b, const struct options *o);
+
+/* 16 digits are enough to tell identities apart, by eye or by grep. */
+#define SHORT_IDENTITY 8
+
+/* name: of what wants the base; made_with: what that was called then, or NULL */
+int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
+              const struct options *o);
+
+/* What needs no other base first; of these snapshots, for only others must be read to know their
+ * identities. One whose own base is being looked for is no good, but if there is no other, it tells
+ * what is wrong. */
+struct base *find_base(const uint8_t *wanted, const struct options *o, int *code);
+
+/* What an open delta is to be read with; *base: NULL if it is none. */
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
+
+int prepare_base(struct base *b, const struct options *o);
+
+/* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
+char *name_base(const struct base *b);
+
+/* What a new snapshot is coded against; NULL: nothing. */
+int choose_base(const struct base **base, const struct options *o);
+
+/* What the snapshot that begins at s is restored with; NULL: it is no delta. */
+int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
+
+void add_base(struct bases *bases, const char *name);
+
+int check_bases(const struct options *o);
+
+void free_bases(struct bases *bases);
+
+/* A base must outlive its deltas: it is not changed by an output (NULL: none), nor removed as a
+ * source. may_replace: what is restored may take the place of its base, if the user forces that. */
+int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
+
+#endif

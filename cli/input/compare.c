@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+#include "compare.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base.h"
+#include "options.h"
+#include "second_look.h"
+#include "source.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+
+struct comparison {
+    struct second_look again;
+    const char *root;
+    char *path;
+    int fd;
+    int may_lack;   /* files that are gone already are no difference */
+    int may_lose;   /* what is quantised is none either */
+    size_t n_files; /* below the root, that were there */
+    const lmc_file *file;
+    uint64_t at;   /* in the file */
+    size_t tensor; /* the first that does not end before */
+    unsigned char *buffer;
+    int code;
+};
+
+static int fail_comparison(struct comparison *c, const char *what)
+{
+    c->code = fail(CODE_ERROR, c->path ? c->path : c->root, "%s; nothing was removed", what);
+    return 1;
+}
+
+static int compare_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct comparison *c = (struct comparison *)user;
+    struct stat st;
+    (void)number;
+    c->file = file;
+    c->at = 0;
+    c->tensor = 0;
+    c->path = join_path(c->root, file->path);
+    c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
+    if (c->fd < 0 && errno == ENOENT && c->may_lack) return 0;
+    c->n_files += *file->path != 0;
+    if (c->fd < 0 || fstat(c->fd, &st) != 0) return fail_comparison(c, "cannot be read again");
+    if (S_ISDIR(st.st_mode) != (file->kind == LMC_FILE_DIRECTORY))
+        return fail_comparison(c, "has changed meanwhile");
+    return 0;
+}
+
+/* How many of the next bytes, at most size, must be equal, or, where a tensor is quantised, need
+ * not be. */
+static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
+{
+    const lmc_tensor *t = c->file->tensors;
+    uint64_t end = c->at + size;
+    *is_exact = 1;
+    if (!c->may_lose) return size;
+    while (c->tensor < c->file->n_tensors &&
+           (t[c->tensor].loss.generation == 0 || t[c->tensor].offset + t[c->tensor].size <= c->at))
+        c->tensor++;
+    *is_exact = c->tensor == c->file->n_tensors || t[c->tensor].offset > c->at;
+    if (c->tensor < c->file->n_tensors) {
+        uint64_t border = *is_exact ? t[c->tensor].offset : t[c->tensor].offset + t[c->tensor].size;
+        end = border < end ? border : end;
+    }
+    return (size_t)(end - c->at);
+}
+
+static int compare_bytes(void *user, const void *data, size_t size)
+{
+    struct comparison *c = (struct comparison *)user;
+    while (size && c->fd >= 0) {
+        int is_exact;
+        size_t part = choose_part(c, size < FIRST_LOOK ? size : FIRST_LOOK, &is_exact), got;
+        if (read_full(c->fd, c->buffer, part, &got) != 0 || got != part ||
+            (is_exact && memcmp(c->buffer, data, part) != 0))
+            return fail_comparison(c, "differs from its snapshot");
+        c->at += part;
+        data = (const char *)data + part;
+        size -= part;
+    }
+    return 0;
+}
+
+static int compare_end(void *user, const lmc_file *file, size_t number)
+{
+    struct comparison *c = (struct comparison *)user;
+    size_t got = 0;
+    (void)number;
+    if (c->fd >= 0 && file->kind == LMC_FILE_REGULAR &&
+        (read_full(c->fd, c->buffer, 1, &got) != 0 || got))
+        return fail_comparison(c, "is longer than its snapshot");
+    if (c->fd >= 0) close(c->fd);
+    free(c->path);
+    c->fd = -1;
+    c->path = NULL;
+    return 0;
+}
+
+static enum lmc_status compare_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
+}
+
+int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
+                    const struct options *o, size_t *n_files)
+{
+    struct comparison c;
+    struct source s;
+    lmc_restore_options options;
+    lmc_stream stream;
+    enum lmc_status status;
+    const lmc_base *base;
+    int code = open_source(&s, path);
+    if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    if (code != CODE_OK) {
+        close_source(&s);
+        return code;
+    }
+    memset(&c, 0, sizeof c);
+    c.again.source = &s;
+    c.again.base = base;
+    c.again.o = o;
+    c.root = root;
+    c.may_lack = may_lack;
+    c.may_lose = may_lose;
+    c.fd = -1;
+    c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
+    memset(&options, 0, sizeof options);
+    options.parallel = &o->parallel;
+    options.user = &c;
+    options.begin_file = compare_begin;
+    options.write = compare_bytes;
+    options.end_file = compare_end;
+    options.base = base;
+    options.read_back = compare_read_back;
+    stream.read = read_stream;
+    stream.user = &s;
+#ifdef POSIX_FADV_DONTNEED
+    posix_fadvise(s.fd, 0, 0,
+                  POSIX_FADV_DONTNEED); /* read what the disk has, not what memory remembers */
+#endif
+    status = lmc_restore_snapshot(&stream, &options, NULL);
+    code = c.code;
+    if (code == CODE_OK && status != LMC_OK) code = worse(CODE_ERROR, fail_restore(&s, status, o));
+    close_second_look(&c.again);
+    if (c.fd >= 0) close(c.fd);
+    free(c.path);
+    free(c.buffer);
+    close_source(&s);
+    *n_files = c.n_files;
+    return code;
+}

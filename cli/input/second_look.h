@@ -1,0 +1,39 @@
+/* second_look.h - what a snapshot repeats, where there is no restored file to read it from
+ * SPDX-License-Identifier: MIT
+ *
+ * Twins are tensors that the snapshot stores once. Who restores to a pipe, or only checks, reads
+ * the first one again through the index of the snapshot, which must then be a regular file. Opened
+ * when it is first needed.
+ */
+#ifndef LMC_CLI_SECOND_LOOK_H
+#define LMC_CLI_SECOND_LOOK_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../lmc.h"
+#include "archive.h"
+
+struct options;
+struct source;
+
+struct second_look {
+    struct source *source; /* a regular file, or there is no second look */
+    const lmc_base *base;
+    const struct options *o;
+    struct archive archive;
+    int is_open;
+};
+
+/* What a read_back of lmc_restore_options returns. */
+enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,
+                                 size_t size);
+
+void close_second_look(struct second_look *l);
+
+/* After lmc_restore_snapshot, if no callback for writing has failed. */
+int fail_restore(const struct source *s, enum lmc_status status, const struct options *o);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#include "source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "../format/container.h"
+#include "opened.h"
+#include "options.h"
+#include "side_file.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+#include "../sys/tree.h"
+
+int open_source(struct source *s, const char *path)
+{
+    memset(s, 0, sizeof *s);
+    s->name = is_dash(path) ? "(standard input)" : path;
+    s->size = LMC_UNKNOWN_SIZE;
+    s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
+    if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot look at it");
+    if (S_ISREG(s->st.st_mode)) {
+        off_t at = lseek(s->fd, 0, SEEK_CUR);
+        if (at < 0) return fail_errno(s->name, errno, "cannot look at it");
+        s->start = at <= s->st.st_size ? (uint64_t)at : (uint64_t)s->st.st_size;
+        s->size = (uint64_t)s->st.st_size - s->start;
+    }
+    return CODE_OK;
+}
+
+void close_source(struct source *s)
+{
+    if (s->fd > STDIN_FILENO) close(s->fd);
+    free(s->head);
+    container_free(&s->container);
+}
+
+int read_head(struct source *s, size_t size)
+{
+    size_t got;
+    int error;
+    if (size <= s->head_size || s->head_ended) return CODE_OK;
+    s->head = (unsigned char *)resize(s->head, size, 1);
+    error = read_full(s->fd, s->head + s->head_size, size - s->head_size, &got);
+    if (error) return fail_errno(s->name, error, "cannot read it");
+    s->head_size += got;
+    s->head_ended = s->head_size < size;
+    if (s->head_ended && S_ISREG(s->st.st_mode) && s->head_size < s->size)
+        return fail_changed(s->name);
+    if (s->head_ended && s->size == LMC_UNKNOWN_SIZE) s->size = s->head_size;
+    return CODE_OK;
+}
+
+/* A raw array of o->dtype: one tensor without name, if its size is known and fits. */
+static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
+{
+    struct container *c = &s->container;
+    unsigned bits = lmc_dtype_bits(dtype);
+    if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0) return;
+    c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
+    c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
+    memset(c->tensors, 0, sizeof *c->tensors);
+    c->shapes[0] = s->size / bits * 8 + s->size % bits * 8 / bits;
+    c->tensors->name = "";
+    c->tensors->dtype = lmc_dtype_name(dtype);
+    c->tensors->rank = 1;
+    c->tensors->shape = c->shapes;
+    c->tensors->size = s->size;
+    c->n_tensors = 1;
+}
+
+/* Takes what the parser found in the header. */
+static int accept_container(struct source *s, enum container_result result,
+                            enum container_kind expected, const struct options *o)
+{
+    struct container *c = &s->container;
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
+        if (o->verbosity > 0)
+            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected),
+                c->error);
+    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
+        return fail(
+            CODE_ERROR, s->name,
+            "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
+            container_name(expected), c->error);
+    if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
+        s->size = c->end;
+        s->promised = c->end != LMC_UNKNOWN_SIZE;
+    }
+    if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE) container_free(c);
+    return CODE_OK;
+}
+
+int identify_source(struct source *s, const struct options *o)
+{
+    enum container_kind expected =
+        o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);
+    enum container_result result = CONTAINER_MORE;
+    size_t size = FIRST_LOOK;
+    while (result == CONTAINER_MORE) {
+        int code = read_head(s, size);
+        if (code != CODE_OK) return code;
+        if (o->opaque) return CODE_OK;
+        if (o->dtype != LMC_AUTO) {
+            make_raw_tensor(s, o->dtype);
+            return CODE_OK;
+        }
+        result = container_parse(&s->container, s->head, s->head_size, s->size, expected);
+        if (result == CONTAINER_MORE && s->head_ended) /* it shrank; feed_source will tell */
+            return CODE_OK;
+        size = s->head_size * 2 > s->container.need ? s->head_size * 2 : s->container.need;
+        if (size > CONTAINER_MAX_HEADER) size = CONTAINER_MAX_HEADER;
+    }
+    return accept_container(s, result, expected, o);
+}
+
+int read_stream(void *user, void *dst, size_t size, size_t *got)
+{
+    struct source *s = (struct source *)user;
+    if (s->head_taken < s->head_size) {
+        *got = s->head_size - s->head_taken < size ? s->head_size - s->head_taken : size;
+        memcpy(dst, s->head + s->head_taken, *got);
+        s->head_taken += *got;
+        if (s->head_taken == s->head_size) {
+            free(s->head);
+            s->head = NULL;
+        }
+    } else if (!s->head_ended) {
+        s->error = read_some(s->fd, dst, size, got);
+    } else {
+        *got = 0;
+    }
+    s->taken += *got;
+    progress_add(*got);
+    return s->error;
+}
+
+/* -- trees of sources -- */
+
+int list_sources(struct listing *l, const char *root)
+{
+    int code = list_tree(l, root);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
+        const char *path = l->entries[i].path;
+        if (is_temporary_name(path))
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', an output that lmc is writing, or was when it was killed; "
+                        "wait, or remove it",
+                        path);
+        else if (is_side_name(path))
+            code = fail(
+                CODE_ERROR, root,
+                "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
+                path);
+        else if (strchr(path, '\\'))
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', with a backslash in its name, which a snapshot cannot "
+                        "hold; rename it",
+                        path);
+    }
+    return code;
+}
+
+int is_stored(const struct entry *e, const struct listing *l) { return *e->path || l->n == 1; }

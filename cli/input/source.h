@@ -1,0 +1,63 @@
+/* source.h - what is read from front to back: a file or a pipe
+ * SPDX-License-Identifier: MIT
+ *
+ *
+ *     open_source -> identify_source -> read_stream ... -> close_source
+ *
+ * close_source() may and must be called after open_source() in any case. Errors are reported, but
+ * those of read_stream(), which stand in `error`.
+ */
+#ifndef LMC_CLI_SOURCE_H
+#define LMC_CLI_SOURCE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "../format/container.h"
+
+struct entry;
+struct listing;
+struct options;
+
+#define FIRST_LOOK ((size_t)64 << 10)
+
+struct source {
+    const char *name;
+    int is_named; /* on the command line, not found in a directory: must be what its name says */
+    int fd;
+    struct stat st;
+    uint64_t start;      /* in a regular file: standard input may be somewhere in it */
+    uint64_t size;       /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
+    int promised;        /* the size is what a header in the pipe said */
+    unsigned char *head; /* the beginning, already read */
+    size_t head_size, head_taken;
+    int head_ended; /* and there is no more */
+    struct container container;
+    uint64_t taken; /* bytes handed over by read_stream */
+    int error;      /* errno of read_stream */
+};
+
+/* path "-": standard input. */
+int open_source(struct source *s, const char *path);
+
+void close_source(struct source *s);
+
+/* Reads until size bytes of the beginning are there or the source ends. */
+int read_head(struct source *s, size_t size);
+
+/* Finds the tensors of the source. */
+int identify_source(struct source *s, const struct options *o);
+
+/* As lmc_stream asks; user: a source. */
+int read_stream(void *user, void *dst, size_t size, size_t *got);
+
+/* All that a snapshot of the directory may hold, in the order of the paths. */
+int list_sources(struct listing *l, const char *root);
+
+/* Whether an entry of a tree stands in the snapshot: all do, but the root only if it is empty. */
+int is_stored(const struct entry *e, const struct listing *l);
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+#include "difference.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../format/scan.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+
+/* Bytes that are compared and coded at once: a multiple of every block size. */
+#define DIFF_PIECE ((size_t)16 << 20)
+
+const char *const diff_names[DIFF_KINDS] = {"same",    "changed", "reshaped",
+                                            "retyped", "added",   "removed"};
+
+void free_pieces(struct diff *d)
+{
+    free(d->old_piece);
+    free(d->new_piece);
+    free(d->coded);
+    free(d->workspace);
+    d->old_piece = d->new_piece = d->coded = d->workspace = NULL;
+    d->coded_size = d->workspace_size = 0;
+}
+
+/* -- items -- */
+
+static int compare_diff_items(const void *a, const void *b)
+{
+    const struct diff_item *x = (const struct diff_item *)a, *y = (const struct diff_item *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : strcmp(x->path, y->path);
+}
+
+static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
+                          const lmc_tensor *t)
+{
+    struct diff_item *item;
+    if (items->n == items->room) {
+        items->room = items->room * 2 + 64;
+        items->list = (struct diff_item *)resize(items->list, items->room, sizeof *items->list);
+    }
+    item = &items->list[items->n++];
+    item->name = t ? t->name : f->path;
+    item->path = f->path;
+    item->tensor = t;
+    item->dtype = t ? t->dtype : "";
+    item->size = t ? t->size : f->size;
+    item->offset = t ? t->offset : 0;
+    item->file_number = number;
+    item->identity = t ? t->identity : f->identity;
+    item->is_matched = 0;
+}
+
+void collect_diff_items(struct diff_items *items, const struct base *b)
+{
+    for (size_t i = 0; i < b->source.n_files; i++) {
+        const lmc_file *f = b->source.get_file(b->source.user, i);
+        for (size_t k = 0; k < f->n_tensors; k++) add_diff_item(items, f, i, &f->tensors[k]);
+        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR) add_diff_item(items, f, i, NULL);
+    }
+    if (items->n) qsort(items->list, items->n, sizeof *items->list, compare_diff_items);
+}
+
+static int has_same_type(const struct diff_item *a, const struct diff_item *b)
+{
+    return !a->tensor == !b->tensor && strcmp(a->dtype, b->dtype) == 0;
+}
+
+/* What was called so before; of several, the one that is most like it. NULL: nothing. */
+static struct diff_item *find_old_item(const struct diff *d, const struct diff_item *item)
+{
+    struct diff_item *found = NULL;
+    size_t low = 0, high = d->old_items.n;
+    int best = -1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(d->old_items.list[middle].name, item->name) < 0) low = middle + 1;
+        else high = middle;
+    }
+    for (; low < d->old_items.n && strcmp(d->old_items.list[low].name, item->name) == 0; low++) {
+        struct diff_item *old = &d->old_items.list[low];
+        int likeness = 4 * has_same_type(old, item) + 2 * (old->size == item->size) +
+                       (strcmp(old->path, item->path) == 0);
+        if (likeness > best) {
+            best = likeness;
+            found = old;
+        }
+    }
+    return found;
+}
+
+/* -- measuring -- */
+
+static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
+{
+    return !a || !b ||
+           (a->rank == b->rank &&
+            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
+}
+
+static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
+{
+    if (!old) return DIFF_ADDED;
+    if (!has_same_type(old, item)) return DIFF_RETYPED;
+    if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
+        return DIFF_RESHAPED;
+    return memcmp(old->identity, item->identity, LMC_IDENTITY_SIZE) == 0 ? DIFF_SAME : DIFF_CHANGED;
+}
+
+/* width is 1, 2, 4 or 8; neither side is aligned */
+static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
+                              unsigned width)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < size; i += width) n += memcmp(a + i, b + i, width) != 0;
+    return n;
+}
+
+static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction,
+                      size_t size, uint64_t *total)
+{
+    size_t coded, workspace_size, cap;
+    enum lmc_status status;
+    options->prediction = prediction;
+    options->prediction_size = prediction ? size : 0;
+    workspace_size = lmc_tensor_workspace_size(options);
+    cap = (size_t)lmc_bound_tensor(size, options);
+    if (workspace_size > d->workspace_size)
+        d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
+    if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
+    status = lmc_encode_tensor(d->coded, d->coded_size, &coded, d->new_piece, size, options,
+                               d->workspace, d->workspace_size);
+    *total += coded;
+    return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
+}
+
+int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
+{
+    const struct diff_item *item = row->item, *old = row->old;
+    lmc_tensor_options options;
+    unsigned width;
+    memset(&options, 0, sizeof options);
+    options.dtype = lmc_find_dtype(item->dtype);
+    options.level = d->o->level;
+    options.parallel = &d->o->parallel;
+    width = lmc_dtype_width(options.dtype);
+    row->n = item->size / width;
+    row->n_changed = old ? 0 : row->n;
+    if (scan) scan_begin(scan, options.dtype);
+    for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
+        size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
+        int code;
+        if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
+                              size) != 0 ||
+            (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
+                                      d->old_piece, size) != 0))
+            return d->o->bases->code;
+        if (scan) scan_piece(scan, d->new_piece, size);
+        if (old && row->kind != DIFF_SAME) {
+            row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
+            if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
+        }
+        code = code_piece(d, &options, NULL, size, &row->direct);
+        if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
+        if (code != CODE_OK) return code;
+        progress_add(size);
+    }
+    if (!old) row->delta = row->direct;
+    return CODE_OK;
+}
+
+void match_items(struct diff *d)
+{
+    d->rows = (struct diff_row *)resize(NULL, d->old_items.n + d->new_items.n, sizeof *d->rows);
+    memset(d->rows, 0, (d->old_items.n + d->new_items.n) * sizeof *d->rows);
+    for (size_t i = 0; i < d->new_items.n; i++) {
+        struct diff_item *old = find_old_item(d, &d->new_items.list[i]);
+        struct diff_row *row = &d->rows[d->n_rows++];
+        row->item = &d->new_items.list[i];
+        row->kind = compare_items(old, row->item);
+        row->old = old && old->size == row->item->size && row->kind != DIFF_RETYPED ? old : NULL;
+        if (old) old->is_matched = 1;
+    }
+    for (size_t i = 0; i < d->old_items.n; i++)
+        if (!d->old_items.list[i].is_matched) {
+            struct diff_row *row = &d->rows[d->n_rows++];
+            row->item = &d->old_items.list[i];
+            row->kind = DIFF_REMOVED;
+        }
+}
+
+void take_pieces(struct diff *d)
+{
+    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+}
+
+int measure_all(struct diff *d)
+{
+    int code = CODE_OK;
+    take_pieces(d);
+    for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++)
+        code = measure_item(d, &d->rows[i], NULL);
+    free_pieces(d);
+    return code;
+}
+
+void print_item_name(const struct diff_item *item)
+{
+    print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
+    if (item->tensor && *item->path) {
+        printf("  in ");
+        print_name(item->path);
+    }
+    putchar('\n');
+}
+
+json_t *make_json_item(const struct diff_item *item)
+{
+    json_t *object = (json_t *)check_memory(json_object()), *shape;
+    set_json_text(object, "name", item->name);
+    set_json_text(object, "path", item->path);
+    if (item->tensor) {
+        shape = (json_t *)check_memory(json_array());
+        for (unsigned i = 0; i < item->tensor->rank; i++)
+            json_array_append_new(shape, make_json_number(item->tensor->shape[i]));
+        set_json_text(object, "dtype", item->dtype);
+        set_json(object, "shape", shape);
+    }
+    set_json_number(object, "size", item->size);
+    return object;
+}
+
+json_t *make_json_side(const struct base *b)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "snapshot", b->name);
+    set_json_identity(object, "identity", b->identity);
+    return object;
+}
+
+int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o)
+{
+    struct stat st;
+    for (size_t i = 0; i < n; i++) {
+        if (is_dash(names[i]))
+            return fail(CODE_USAGE, NULL,
+                        "'lmc %s' wants files and directories, not standard input", verb);
+        if (stat(names[i], &st) != 0) return fail_errno(names[i], errno, "cannot open it");
+    }
+    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i]);
+    return CODE_OK;
+}

@@ -1,0 +1,91 @@
+/* difference.h - what has changed between two snapshots, and what a delta would take
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_DIFFERENCE_H
+#define LMC_CLI_DIFFERENCE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <jansson.h>
+
+#include "../../lmc.h"
+
+struct base;
+struct options;
+struct scan;
+
+enum diff_kind {
+    DIFF_SAME,
+    DIFF_CHANGED,
+    DIFF_RESHAPED,
+    DIFF_RETYPED,
+    DIFF_ADDED,
+    DIFF_REMOVED,
+    DIFF_KINDS
+};
+
+extern const char *const diff_names[DIFF_KINDS];
+
+/* A tensor, or a file that has none as one of bytes. */
+struct diff_item {
+    const char *name, *path;
+    const lmc_tensor *tensor; /* NULL: a file */
+    const char *dtype;        /* of a file: "" */
+    uint64_t size, offset;
+    size_t file_number;
+    const uint8_t *identity;
+    int is_matched;
+};
+
+struct diff_items {
+    struct diff_item *list;
+    size_t n, room;
+};
+
+struct diff_row {
+    enum diff_kind kind;
+    const struct diff_item *item; /* of B; if it was removed, of A */
+    const struct diff_item *old;  /* what can predict it, of the same size; or NULL */
+    uint64_t n, n_changed;        /* elements; without old, all have changed */
+    uint64_t delta, direct;       /* bytes that coding takes */
+};
+
+struct diff {
+    const struct options *o;
+    struct base *a, *b;
+    struct diff_items old_items, new_items;
+    struct diff_row *rows;
+    size_t n_rows;
+    unsigned char *old_piece, *new_piece, *coded, *workspace;
+    size_t coded_size, workspace_size;
+};
+
+void free_pieces(struct diff *d);
+
+/* Directories are left out: they hold nothing. */
+void collect_diff_items(struct diff_items *items, const struct base *b);
+
+/* scan: what the elements are to be counted in, or NULL */
+int measure_item(struct diff *d, struct diff_row *row, struct scan *scan);
+
+/* Rows for what B has, in the order of the names, then for what it has no longer; nothing is
+ * measured yet. */
+void match_items(struct diff *d);
+
+void take_pieces(struct diff *d);
+
+int measure_all(struct diff *d);
+
+void print_item_name(const struct diff_item *item);
+
+json_t *make_json_item(const struct diff_item *item);
+
+json_t *make_json_side(const struct base *b);
+
+/* Takes them among the bases, which gives each of them what it is made of: it may be a delta
+ * against another. */
+int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o);
+
+#endif

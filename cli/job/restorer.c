@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+#include "restorer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../format/tensors.h"
+#include "../input/options.h"
+#include "../input/second_look.h"
+#include "../input/source.h"
+#include "restored_tree.h"
+#include "../sys/attributes.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/output.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+
+static int stop_restore(struct restore *r, int code)
+{
+    r->code = code;
+    return code != CODE_OK;
+}
+
+/* -- callbacks of lmc_restore_snapshot -- */
+
+static void add_path(struct restore *r, const char *path)
+{
+    if (r->n_paths == r->room_for_paths) {
+        r->room_for_paths = r->room_for_paths * 2 + 16;
+        r->paths = (char **)resize(r->paths, r->room_for_paths, sizeof *r->paths);
+    }
+    r->paths[r->n_paths++] = copy_string(path, strlen(path));
+}
+
+/* Opens a file of the tree again, whose own mode may forbid that. -1: errno */
+static int open_again(const struct restore *r, size_t number)
+{
+    char *path = join_path(r->root, r->paths[number]);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
+    if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && chmod(path, 0600) == 0) {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        error = errno;
+        if (chmod(path, st.st_mode & 07777) != 0 && fd >= 0) {
+            error = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    free(path);
+    errno = error;
+    return fd;
+}
+
+/* What was written already. The file in work has its last zeros when it is complete: until then it
+ * may seem to end early. */
+static enum lmc_status restore_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    int fd = r->out.fd, error;
+    if (!r->is_tree && !r->out.temporary)
+        return read_second_look(&r->again, number, offset, dst, size);
+    if (r->is_tree) {
+        if (r->fd_again < 0 || r->again_number != number) {
+            if (r->fd_again >= 0) close(r->fd_again);
+            r->fd_again = open_again(r, number);
+            r->again_number = number;
+        }
+        fd = r->fd_again;
+        if (fd < 0)
+            return stop_restore(r, fail_errno(r->paths[number], errno, "cannot read it again"))
+                       ? LMC_ERR_READ
+                       : LMC_OK;
+    }
+    memset(dst, 0, size);
+    error = read_at(fd, offset, dst, size);
+    return error > 0 && stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->target, error,
+                                                   "cannot read it again"))
+               ? LMC_ERR_READ
+               : LMC_OK;
+}
+
+static int restore_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct restore *r = (struct restore *)user;
+    int code = CODE_OK;
+    if (number == 0) {
+        /* a lone file has no path of its own: the snapshot's name is its name */
+        r->is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
+        r->is_tree = *file->path != 0 || r->is_empty;
+        code = r->is_tree ? begin_tree(r)
+                          : open_output(&r->out, r->target, r->input_stat, r->o->force);
+        r->started = code == CODE_OK;
+        r->out.outlet.sparse = r->started && r->out.temporary;
+    }
+    if (code == CODE_OK && r->is_tree) {
+        add_path(r, file->path);
+        code = begin_tree_file(r, file);
+    }
+    return stop_restore(r, code);
+}
+
+static int restore_bytes(void *user, const void *data, size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    int error;
+    r->total += size;
+    if (!r->is_tree) {
+        error = write_output(&r->out, data, size);
+        return error ? stop_restore(r, fail_output(&r->out, error)) : 0;
+    }
+    error = outlet_write(&r->outlet, data, size);
+    return error ? stop_restore(r,
+                                fail_errno(r->path + strlen(r->root) + 1, error, "cannot write it"))
+                 : 0;
+}
+
+static void add_record(struct restore *r, const lmc_file *file)
+{
+    struct record *record;
+    if (file->kind != LMC_FILE_REGULAR) return;
+    if (r->n_records == r->room) {
+        r->room = r->room * 2 + 16;
+        r->records = (struct record *)resize(r->records, r->room, sizeof *r->records);
+    }
+    record = &r->records[r->n_records++];
+    record->path = copy_string(file->path, strlen(file->path));
+    record->size = file->size;
+    record->crc = file->crc;
+}
+
+static int restore_end(void *user, const lmc_file *file, size_t number)
+{
+    struct restore *r = (struct restore *)user;
+    (void)number;
+    r->n_quantised += count_lossy(file);
+    if (r->o->remove_source) add_record(r, file);
+    if (r->is_tree) return stop_restore(r, end_tree_file(r, file));
+    r->attributes = attributes_of_file(file);
+    return 0;
+}
+
+void complete_attributes(struct attributes *a, const struct stat *input)
+{
+    struct attributes own;
+    if (!input) return;
+    own = attributes_of_stat(input);
+    if (a->has_mode) own.mode = a->mode;
+    if (a->has_mtime) own.mtime = a->mtime;
+    *a = own;
+}
+
+int run_restore(struct restore *r, struct source *s, const lmc_base *base)
+{
+    lmc_restore_options options;
+    lmc_stream stream;
+    enum lmc_status status;
+    memset(&options, 0, sizeof options);
+    options.parallel = &r->o->parallel;
+    options.base = base;
+    options.user = r;
+    options.begin_file = restore_begin;
+    options.write = restore_bytes;
+    options.end_file = restore_end;
+    options.read_back = restore_read_back;
+    r->again.source = s;
+    r->again.base = base;
+    r->again.o = r->o;
+    stream.read = read_stream;
+    stream.user = s;
+    status = lmc_restore_snapshot(&stream, &options, NULL);
+    if (r->code != CODE_OK) return r->code;
+    return status == LMC_OK ? CODE_OK : fail_restore(s, status, r->o);
+}
+
+int finish_restore(struct restore *r, int code)
+{
+    if (r->outlet.fd >= 0) /* stopped within a file of a tree */
+        close(r->outlet.fd);
+    if (r->fd_again >= 0) close(r->fd_again);
+    close_second_look(&r->again);
+    free(r->path);
+    if (!r->started) return code;
+    if (code == CODE_OK && r->is_tree) return commit_tree(r);
+    if (code == CODE_OK) {
+        complete_attributes(&r->attributes, r->input_stat);
+        return commit_output(&r->out, &r->attributes);
+    }
+    if (r->is_tree) remove_temporary();
+    else discard_output(&r->out);
+    return code;
+}
+
+int open_snapshot_source(struct source *s, const char *path, const struct options *o)
+{
+    int code;
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force) {
+        memset(s, 0, sizeof *s);
+        s->fd = -1;
+        return fail(CODE_ERROR, NULL,
+                    "standard input is a terminal; name a file, or see 'lmc help'");
+    }
+    code = open_source(s, path);
+    if (code == CODE_OK && S_ISDIR(s->st.st_mode))
+        code = fail(CODE_ERROR, path,
+                    "is a directory; name a file, or use -r for all " SUFFIX " files below it");
+    return code;
+}
+
+void free_restore(struct restore *r)
+{
+    if (r->outlet.fd >= 0) close(r->outlet.fd);
+    if (r->fd_again >= 0) close(r->fd_again);
+    close_second_look(&r->again);
+    free(r->path);
+    for (size_t i = 0; i < r->n_paths; i++) free(r->paths[i]);
+    free(r->paths);
+    for (size_t i = 0; i < r->n_directories; i++) free(r->directories[i].path);
+    free(r->directories);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#include "writer.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../choose/members.h"
+#include "../choose/policy.h"
+#include "../choose/record.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/attributes.h"
+#include "../sys/output.h"
+#include "../sys/report.h"
+
+int fail_writer(enum lmc_status status, const struct output *out, const char *name)
+{
+    return status == LMC_ERR_WRITE ? fail_output(out, out->outlet.error)
+                                   : fail_status(name, status);
+}
+
+int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
+                  const struct base *base, const struct options *o)
+{
+    lmc_writer_options options;
+    lmc_sink sink;
+    enum lmc_status status;
+    char *name = base ? name_base(base) : NULL;
+    memset(&options, 0, sizeof options);
+    options.parallel = &o->parallel;
+    options.level = o->policy->is_max ? LMC_LEVEL_MAX : o->level;
+    options.log2_block = o->policy->log2_block;
+    options.base = m->base = base ? &base->source : NULL;
+    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
+    options.read_back_user = m;
+    sink.write = write_output;
+    sink.user = out;
+    status = lmc_open_writer(writer, &sink, &options);
+    if (status == LMC_OK && name) status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
+    free(name);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
+}
+
+/* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do
+ * not tell. */
+static int check_identity(const struct archive *a, const lmc_writer *writer)
+{
+    uint8_t read[LMC_IDENTITY_SIZE], written[LMC_IDENTITY_SIZE];
+    lmc_get_identity(a->reader, read);
+    if (lmc_get_writer_identity(writer, written) == LMC_OK &&
+        memcmp(read, written, sizeof read) == 0)
+        return CODE_OK;
+    return fail_status(a->name, LMC_ERR_CORRUPT);
+}
+
+int complete_snapshot(int code, lmc_writer *writer, struct output *out,
+                      const struct attributes *attributes, const struct members *m,
+                      const struct options *o)
+{
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK) code = check_members(m);
+    if (code == CODE_OK) {
+        enum lmc_status status = record_choices(writer, m, o);
+        if (status == LMC_OK) status = lmc_finish_writer(writer);
+        if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
+        else if (m->archive) code = check_identity(m->archive, writer);
+    }
+    lmc_free_writer(writer);
+    if (code != CODE_OK) {
+        discard_output(out);
+        return code;
+    }
+    return commit_output(out, attributes);
+}

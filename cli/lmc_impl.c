@@ -1,0 +1,5 @@
+/* lmc_impl.c - the one file of the program that implements lmc.h: it takes the time, and is
+ * compiled once SPDX-License-Identifier: MIT
+ */
+#define LMC_IMPLEMENTATION
+#include "../lmc.h"

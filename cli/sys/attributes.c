@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "attributes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct attributes attributes_of_stat(const struct stat *st)
+{
+    struct attributes a;
+    memset(&a, 0, sizeof a);
+    a.has_mode = a.has_mtime = a.has_owner = 1;
+    a.mode = st->st_mode & 0777;
+    a.mtime = st->st_mtim;
+    a.owner = st->st_uid;
+    a.group = st->st_gid;
+    return a;
+}
+
+struct attributes attributes_of_file(const lmc_file *file)
+{
+    struct attributes a;
+    memset(&a, 0, sizeof a);
+    a.has_mode = file->has_mode;
+    a.mode = (mode_t)file->mode & 0777;
+    a.has_mtime = file->has_mtime;
+    a.mtime.tv_sec = (time_t)file->mtime_s;
+    a.mtime.tv_nsec = (long)file->mtime_ns;
+    return a;
+}
+
+static mode_t process_umask;
+
+void read_umask(void)
+{
+    process_umask = umask(0);
+    umask(process_umask);
+}
+
+mode_t mask_mode(mode_t mode) { return mode & ~process_umask; }
+
+int set_attributes(int fd, const struct attributes *a)
+{
+    if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL &&
+        errno != ENOTSUP)
+        return errno;
+    if (fchmod(fd, a->has_mode ? a->mode : mask_mode(0666)) != 0 && errno != EPERM &&
+        errno != ENOTSUP)
+        return errno;
+    if (a->has_mtime) {
+        struct timespec times[2];
+        times[0].tv_sec = 0;
+        times[0].tv_nsec = UTIME_OMIT;
+        times[1] = a->mtime;
+        if (futimens(fd, times) != 0 && errno != EPERM && errno != EINVAL) return errno;
+    }
+    return 0;
+}
+
+int same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+int lies_within(const char *path, const char *directory)
+{
+    char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
+    size_t size = outer ? strlen(outer) : 0;
+    int result =
+        inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
+    free(inner);
+    free(outer);
+    return result;
+}
+
+int same_state(const struct stat *a, const struct stat *b)
+{
+    return same_file(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}

@@ -1,0 +1,45 @@
+/* attributes.h - modes, times and owners of files, and whether two files are the same
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_ATTRIBUTES_H
+#define LMC_CLI_ATTRIBUTES_H
+
+#include "platform.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+#include "../../lmc.h"
+
+struct attributes {
+    int has_mode, has_mtime, has_owner;
+    mode_t mode;
+    struct timespec mtime;
+    uid_t owner;
+    gid_t group;
+};
+
+struct attributes attributes_of_stat(const struct stat *st);
+
+/* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as
+ * somebody else. */
+struct attributes attributes_of_file(const lmc_file *file);
+
+/* To be called before other threads are started: it cannot be read without being set. */
+void read_umask(void);
+
+/* The mode of a new file or directory for which mode is asked. */
+mode_t mask_mode(mode_t mode);
+
+/* 0 or errno. The owner can be kept by root only, which is no error. */
+int set_attributes(int fd, const struct attributes *a);
+
+int same_file(const struct stat *a, const struct stat *b);
+
+/* Whether path lies below directory; links resolved. */
+int lies_within(const char *path, const char *directory);
+
+/* Whether nobody has written to the file between the two. */
+int same_state(const struct stat *a, const struct stat *b);
+
+#endif

@@ -1,0 +1,48 @@
+/* io.h - bytes in and out of descriptors
+ * SPDX-License-Identifier: MIT
+ *
+ * All functions return 0 or errno, and report nothing. Interrupted calls are repeated; descriptors
+ * that do not block are waited for.
+ */
+#ifndef LMC_CLI_IO_H
+#define LMC_CLI_IO_H
+
+#include "platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* At least one byte, but at the end. */
+int read_some(int fd, void *data, size_t size, size_t *got);
+
+/* All of size, but at the end. */
+int read_full(int fd, void *data, size_t size, size_t *got);
+
+int write_full(int fd, const void *data, size_t size);
+
+/* Where bytes go one after another. */
+struct outlet {
+    int fd;
+    int sparse;    /* what is all zero becomes a hole; for a new file only */
+    uint64_t size; /* so far */
+    int error;     /* the first one */
+};
+
+int outlet_write(struct outlet *out, const void *data, size_t size);
+
+/* A hole at the end counts only when the file gets its size. */
+int outlet_finish(struct outlet *out);
+
+int sync_directory_of(const char *path);
+
+/* All of size bytes; 0 or errno, -1 where the file ends before. */
+int read_at(int fd, uint64_t offset, void *dst, size_t size);
+
+#define BUFFER_SIZE ((size_t)4 << 20)
+
+/* 0 or errno. What the system cannot sync needs none. */
+int sync_data(int fd);
+
+int write_at(int fd, uint64_t offset, const void *data, size_t size);
+
+#endif

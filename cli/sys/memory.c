@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#include "memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
+
+void on_out_of_memory(void (*hook)(void)) { clean_up = hook; }
+
+void *check_memory(void *p)
+{
+    if (!p) {
+        say(NULL, "out of memory");
+        if (clean_up) clean_up();
+        exit(CODE_ERROR);
+    }
+    return p;
+}
+
+void *resize(void *p, size_t n, size_t size)
+{
+    if (size && n > SIZE_MAX / size) check_memory(NULL);
+    size *= n;
+    return check_memory(realloc(p, size ? size : 1));
+}
+
+char *copy_string(const char *text, size_t size)
+{
+    char *copy = (char *)resize(NULL, size + 1, 1);
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    return copy;
+}

@@ -1,0 +1,27 @@
+/* memory.h - memory that is always there
+ * SPDX-License-Identifier: MIT
+ *
+ * What cannot be had ends the process: a command that has run out of memory has nothing better to
+ * do. All results are to be freed with free().
+ */
+#ifndef LMC_CLI_MEMORY_H
+#define LMC_CLI_MEMORY_H
+
+#include "platform.h"
+
+#include <stddef.h>
+
+/* hook: what is called, once, when memory has run out, before the process ends. It must not
+ * allocate. */
+void on_out_of_memory(void (*hook)(void));
+
+/* p; if that is NULL, says so and ends the process. */
+void *check_memory(void *p);
+
+/* realloc() for n things of that size, which never fails and never returns NULL. To be freed. */
+void *resize(void *p, size_t n, size_t size);
+
+/* The first size bytes of text with a zero behind them. To be freed. */
+char *copy_string(const char *text, size_t size);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#include "names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+
+char *try_join_path(const char *directory, const char *name)
+{
+    size_t size = strlen(directory), length = strlen(name);
+    char *path = (char *)malloc(size + length + 2);
+    if (!path) return NULL;
+    memcpy(path, directory, size);
+    if (length) {
+        if (size && path[size - 1] != '/') path[size++] = '/';
+        memcpy(path + size, name, length);
+        size += length;
+    }
+    path[size] = 0;
+    return path;
+}
+
+char *join_path(const char *directory, const char *name)
+{
+    return (char *)check_memory(try_join_path(directory, name));
+}
+
+int has_suffix(const char *path)
+{
+    size_t size = strlen(path);
+    return size > strlen(SUFFIX) && strcmp(path + size - strlen(SUFFIX), SUFFIX) == 0 &&
+           path[size - strlen(SUFFIX) - 1] != '/';
+}
+
+int is_dash(const char *path) { return strcmp(path, "-") == 0; }
+
+int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+
+int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+char *directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return copy_string(".", 1);
+    return copy_string(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+int compare_names(const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+    while (*x && *y) {
+        if (is_digit(*x) && is_digit(*y)) {
+            size_t n, m;
+            int order;
+            x += strspn(x, "0");
+            y += strspn(y, "0");
+            n = strspn(x, DIGITS);
+            m = strspn(y, DIGITS);
+            order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
+            if (order) return order;
+            x += n;
+            y += m;
+        } else if (*x != *y) {
+            return (unsigned char)*x < (unsigned char)*y ? -1 : 1;
+        } else {
+            x++;
+            y++;
+        }
+    }
+    return *x ? 1 : *y ? -1 : strcmp(a, b);
+}
+
+char *copy_without_slashes(const char *path)
+{
+    size_t size = strlen(path);
+    while (size > 1 && path[size - 1] == '/') size--;
+    return copy_string(path, size);
+}
+
+const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}

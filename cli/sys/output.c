@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+#include "output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attributes.h"
+#include "io.h"
+#include "memory.h"
+#include "replace.h"
+#include "report.h"
+#include "temporary.h"
+
+const char *output_name(const struct output *out)
+{
+    return out->path ? out->path : "(standard output)";
+}
+
+int check_output(const char *path, const struct stat *input, int force)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot look at it");
+    if (S_ISLNK(st.st_mode) && stat(path, &st) != 0)
+        return force ? CODE_OK
+                     : fail(CODE_ERROR, path,
+                            "exists already, as a link to nowhere; use -f to overwrite it");
+    if (input && same_file(&st, input))
+        return fail(CODE_ERROR, path, "is the input, too; name another output with -o");
+    if (S_ISDIR(st.st_mode)) return fail(CODE_ERROR, path, "is a directory; name a file with -o");
+    if (S_ISREG(st.st_mode) && !force)
+        return fail(CODE_ERROR, path, "exists already; use -f to overwrite it");
+    return CODE_OK;
+}
+
+int open_output(struct output *out, const char *path, const struct stat *input, int force)
+{
+    struct stat st;
+    int code = CODE_OK;
+    memset(out, 0, sizeof *out);
+    out->fd = STDOUT_FILENO;
+    out->force = force;
+    if (!path) {
+        if (isatty(STDOUT_FILENO) && !force)
+            return fail(CODE_ERROR, NULL,
+                        "binary data is not written to a terminal; redirect it, use -o, or force "
+                        "it with -f");
+        if (input && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && same_file(&st, input))
+            return fail(CODE_ERROR, NULL, "standard output is the input, too");
+    } else {
+        code = check_output(path, input, force);
+        if (code != CODE_OK) return code;
+        out->path = copy_string(path, strlen(path));
+        if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+            out->fd = open(path, O_WRONLY | O_CLOEXEC);
+            if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");
+        } else {
+            code = create_temporary(out->path, &out->fd, &out->temporary);
+        }
+    }
+    if (code == CODE_OK) {
+        out->outlet.fd = out->fd;
+        out->open = 1;
+    } else {
+        free(out->path);
+    }
+    return code;
+}
+
+int fail_output(const struct output *out, int error)
+{
+    return fail_errno(output_name(out), error, "cannot write");
+}
+
+int write_output(void *user, const void *data, size_t size)
+{
+    return outlet_write(&((struct output *)user)->outlet, data, size);
+}
+
+void discard_output(struct output *out)
+{
+    if (!out->open) return;
+    if (out->path) close(out->fd);
+    if (out->temporary) remove_temporary();
+    free(out->path);
+    out->open = 0;
+}
+
+/* Brings the written file to its name, and that to the disk; 0 or errno: then a new name is gone
+ * again. */
+static int publish_output(struct output *out)
+{
+    int error;
+    lock_temporary();
+    if (out->force) error = rename(out->temporary, out->path) == 0 ? 0 : errno;
+    else error = move_without_overwriting(out->temporary, out->path);
+    if (!error) register_temporary(NULL);
+    unlock_temporary();
+    if (error) return error;
+    error = sync_directory_of(out->path);
+    if (error && !out->force) unlink(out->path);
+    return error;
+}
+
+int commit_output(struct output *out, const struct attributes *attributes)
+{
+    int error = outlet_finish(&out->outlet), code;
+    if (!error && out->temporary) {
+        error = set_attributes(out->fd, attributes);
+        if (!error && fsync(out->fd) != 0) error = errno;
+        if (!error) error = publish_output(out);
+    }
+    if (!error) {
+        out->open = 0;
+        if (out->path && close(out->fd) != 0 && !out->temporary) /* of a file all is on the disk */
+            error = errno;
+        code = error ? fail_output(out, error) : CODE_OK;
+        free(out->path);
+        return code;
+    }
+    code = error == EEXIST
+               ? fail(CODE_ERROR, output_name(out), "exists already; use -f to overwrite it")
+               : fail_output(out, error);
+    discard_output(out);
+    return code;
+}

@@ -1,0 +1,56 @@
+/* output.h - an output that appears whole or not at all
+ * SPDX-License-Identifier: MIT
+ *
+ * A regular file is written under a temporary name beside its own, and gets its name when all of it
+ * is on the disk. Devices, pipes and standard output are written as they are. Life of an output:
+ *
+ *   open_output -> write_output ... -> commit_output    the file is there, whole
+ *                                   -> discard_output   nothing is left
+ *
+ * Both ends close it. As it is registered (temporary.h), there is one such output at a time.
+ */
+#ifndef LMC_CLI_OUTPUT_H
+#define LMC_CLI_OUTPUT_H
+
+#include "platform.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "io.h"
+#include "temporary.h"
+
+struct attributes;
+
+struct output {
+    char *path; /* NULL: standard output */
+    const char
+        *temporary; /* registered; NULL: written in place, as standard output and devices are */
+    int fd;
+    int force;
+    int open;
+    struct outlet outlet;
+};
+
+const char *output_name(const struct output *out);
+
+/* An output that must not be the file that is read. input: of that file, or NULL. */
+int check_output(const char *path, const struct stat *input, int force);
+
+/* path NULL: standard output. */
+int open_output(struct output *out, const char *path, const struct stat *input, int force);
+
+int fail_output(const struct output *out, int error);
+
+/* As lmc_sink asks; fail_output() reports it. */
+int write_output(void *user, const void *data, size_t size);
+
+/* Gives up; nothing stays behind. */
+void discard_output(struct output *out);
+
+/* Completes the output, on the disk, with attributes, under its name; or discards it and reports.
+ */
+int commit_output(struct output *out, const struct attributes *attributes);
+
+#endif

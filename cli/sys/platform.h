@@ -1,0 +1,32 @@
+/* platform.h - what must be said before any header of the system is included
+ * SPDX-License-Identifier: MIT
+ *
+ * Every header of the command includes this first, and every source file its own header first.
+ */
+#ifndef LMC_CLI_PLATFORM_H
+#define LMC_CLI_PLATFORM_H
+
+#ifndef _FILE_OFFSET_BITS
+#define _FILE_OFFSET_BITS 64
+#endif
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+#if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE
+#endif
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* renameat2, sync_file_range */
+#endif
+
+#if defined(__APPLE__)
+#define st_mtim st_mtimespec
+#define st_ctim st_ctimespec
+#endif
+
+#include <fcntl.h>
+#ifndef O_CLOEXEC
+#define O_CLOEXEC 0
+#endif
+
+#endif

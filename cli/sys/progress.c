@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#include "progress.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "report.h"
+
+/* The one progress line of the process. Only the thread that reads the input moves it. */
+static struct progress {
+    int wanted;
+    const char *name;
+    uint64_t total; /* LMC_UNKNOWN_SIZE: not known */
+    uint64_t done;
+    double start, drawn;
+} progress;
+
+double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void progress_enable(int wanted) { progress.wanted = wanted; }
+
+void progress_start(const char *name, uint64_t total)
+{
+    progress.name = name;
+    progress.total = total;
+    progress.done = 0;
+    progress.start = progress.drawn = now();
+}
+
+/* Columns of the terminal on standard error; 80 if that is none or does not tell. */
+static size_t count_columns(void)
+{
+    struct winsize size;
+    memset(&size, 0, sizeof size);
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+/* The name is cut so that the line never wraps: only one line can be drawn over. */
+static void progress_draw(double time)
+{
+    char rest[128] = "";
+    double rate = (double)progress.done / (time - progress.start + 1e-9);
+    size_t columns = count_columns() - 1, size,
+           name = strlen(progress.name); /* terminals wrap behind the last column */
+    char *line;
+    size = (size_t)snprintf(rest, sizeof rest, ": %.1f MB, %.0f MB/s", (double)progress.done / 1e6,
+                            rate / 1e6);
+    if (progress.total != UINT64_MAX && progress.total != 0) {
+        double left = (double)(progress.total - progress.done) / (rate + 1e-9);
+        if (progress.done > progress.total) left = 0;
+        size += (size_t)snprintf(rest + size, sizeof rest - size, ", %.1f %%, %d:%02d left",
+                                 100.0 * (double)progress.done / (double)progress.total,
+                                 (int)(left / 60) % 10000, (int)left % 60);
+    }
+    if (size > columns) rest[size = columns] = 0;
+    if (name > columns - size) name = columns - size;
+    while (name > 0 &&
+           ((unsigned char)progress.name[name] & 0xC0) == 0x80) /* not within a character */
+        name--;
+    line = (char *)malloc(name + size + 1);
+    if (!line) return;
+    memcpy(line, progress.name, name);
+    memcpy(line + name, rest, size + 1);
+    make_printable(line);
+    draw_line(line);
+    free(line);
+    progress.drawn = time;
+}
+
+void progress_add(uint64_t size)
+{
+    progress.done += size;
+    if (progress.wanted) {
+        double time = now();
+        if (time - progress.drawn > 0.2) progress_draw(time);
+    }
+}
+
+void progress_clear(void) { clear_line(); }
+
+uint64_t progress_done(void) { return progress.done; }

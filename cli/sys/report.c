@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#include "report.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Messages and the progress line share standard error: whoever writes there holds this. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int line_is_shown; /* the progress line stands on the terminal now */
+
+/* Called with the lock held. */
+static void erase_line(void)
+{
+    if (line_is_shown) fputs("\r\033[K", stderr);
+    line_is_shown = 0;
+}
+
+void clear_line(void)
+{
+    pthread_mutex_lock(&lock);
+    erase_line();
+    pthread_mutex_unlock(&lock);
+}
+
+void make_printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
+}
+
+void draw_line(const char *text)
+{
+    pthread_mutex_lock(&lock);
+    fprintf(stderr, "\r\033[K%s", text);
+    fflush(stderr);
+    line_is_shown = 1;
+    pthread_mutex_unlock(&lock);
+}
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 0)))
+#endif
+static void
+say_list(const char *name, const char *format, va_list list)
+{
+    char text[1024], spare[1200], *line;
+    size_t size = strlen(name) + sizeof text + 16;
+    vsnprintf(text, sizeof text, format, list);
+    line = (char *)malloc(size);
+    if (!line) { /* cut, but said */
+        line = spare;
+        size = sizeof spare;
+    }
+    pthread_mutex_lock(&lock);
+    erase_line();
+    snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
+    make_printable(line);
+    fprintf(stderr, "%s\n",
+            line); /* one write, so that the lines of several processes do not mix */
+    pthread_mutex_unlock(&lock);
+    if (line != spare) free(line);
+}
+
+void say(const char *name, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say_list(name ? name : "", format, list);
+    va_end(list);
+}
+
+int fail(enum exit_code code, const char *name, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say_list(name ? name : "", format, list);
+    va_end(list);
+    return (int)code;
+}
+
+int fail_errno(const char *name, int error, const char *what)
+{
+    const char *hint = "";
+    if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
+    else if (error == EFBIG)
+        hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";
+    else if (error == EPIPE) hint = "; the reader has closed the pipe";
+    return fail(CODE_ERROR, name, "%s: %s%s", what, strerror(error), hint);
+}
+
+int fail_status(const char *name, enum lmc_status status)
+{
+    enum exit_code code = CODE_ERROR;
+    if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
+        status == LMC_ERR_CHECKSUM)
+        code = CODE_CORRUPT;
+    if (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
+    return fail(code, name, "%s", lmc_status_text(status));
+}
+
+int worse(int a, int b) { return a > b ? a : b; }

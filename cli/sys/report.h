@@ -1,0 +1,45 @@
+/* report.h - messages on standard error, and the exit codes that go with them
+ * SPDX-License-Identifier: MIT
+ *
+ * Whoever finds an error reports it with one of the fail functions and returns the exit code that
+ * these return. Callers pass the code on and say nothing more: an error is reported once. Any
+ * thread may report.
+ */
+#ifndef LMC_CLI_REPORT_H
+#define LMC_CLI_REPORT_H
+
+#include "platform.h"
+
+#include "../../lmc.h"
+
+enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, CODE_BASE = 4 };
+
+/* Removes the progress line, if there is one. */
+void clear_line(void);
+
+/* Names come from files: no control character of theirs reaches the terminal. */
+void make_printable(char *text);
+
+/* Draws the progress line, over the one before. text: without control characters, no longer than
+ * the terminal is wide. */
+void draw_line(const char *text);
+
+/* "lmc: NAME: message"; NULL or "": no name. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void say(const char *name, const char *format, ...);
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+int fail(enum exit_code code, const char *name, const char *format, ...);
+
+/* For a failed system call; what: "cannot open it" and the like. */
+int fail_errno(const char *name, int error, const char *what);
+
+int fail_status(const char *name, enum lmc_status status);
+
+int worse(int a, int b);
+
+#endif

@@ -1,0 +1,45 @@
+/* temporary.h - the one temporary file or directory, which is gone when the process ends
+ * SPDX-License-Identifier: MIT
+ *
+ * At most one is registered at a time. A thread waits for the signals that end a process: it takes
+ * the lock for good and removes what is registered. Whoever creates or renames something below the
+ * temporary name holds the lock meanwhile. So whatever the moment, either the name is registered
+ * and what exists under it is removed, or nothing exists. With the lock held nothing may be
+ * allocated: running out of memory removes what is registered, too, and would wait for itself.
+ */
+#ifndef LMC_CLI_TEMPORARY_H
+#define LMC_CLI_TEMPORARY_H
+
+#include "platform.h"
+
+/* Called with the lock held. Owns path from now on (NULL: there is none any more), and frees the
+ * one before. */
+void register_temporary(char *path);
+
+/* Keeps the process from ending, and the temporary name from being removed, until
+ * unlock_temporary(). What is created or renamed below the temporary name, is so between the two.
+ * Nothing may be allocated meanwhile: running out of memory takes the lock. */
+void lock_temporary(void);
+
+void unlock_temporary(void);
+
+/* The path that is registered; NULL: none. Called with the lock held. */
+const char *registered_temporary(void);
+
+/* Removes what is registered, file or tree, and registers nothing. */
+void remove_temporary(void);
+
+/* To be called before any other thread is started: all threads inherit the mask. */
+void watch_signals(void);
+
+char *temporary_name_beside(const char *path);
+
+/* Whether path is, or lies below, a name that temporary_name_beside() gives: an output that is
+ * being written, or one that was when lmc was killed. */
+int is_temporary_name(const char *path);
+
+/* Creates a temporary file beside path, open as *fd, or a directory if fd is NULL; *name is the
+ * caller's. */
+int create_temporary(const char *path, int *fd, const char **name);
+
+#endif

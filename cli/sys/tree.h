@@ -1,0 +1,49 @@
+/* tree.h - what is in a directory, and its removal
+ * SPDX-License-Identifier: MIT
+ *
+ * Links to directories are never followed.
+ */
+#ifndef LMC_CLI_TREE_H
+#define LMC_CLI_TREE_H
+
+#include "platform.h"
+
+#include <dirent.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then,
+ * unless an error stands there. */
+struct dirent *next_entry(DIR *directory, int *error);
+
+int remove_tree(const char *path);
+
+struct entry {
+    char *path; /* below the root; "" is the root itself */
+    int is_directory;
+    uint64_t size; /* of a file */
+};
+
+struct listing {
+    struct entry *entries;
+    size_t n, room;
+};
+
+struct entry *add_entry(struct listing *l, const char *path, int is_directory);
+
+void free_listing(struct listing *l);
+
+/* Everything below root, and root itself as "", in the order of the bytes of the paths. */
+int list_tree(struct listing *l, const char *root);
+
+/* Flushes every directory of the tree at path to the disk; 0 or errno. */
+int sync_directories(const char *path);
+
+/* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */
+int make_parents(char *path, size_t root_size);
+
+/* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or
+ * errno. */
+int remove_listed(const struct listing *l, const char *root);
+
+#endif

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+#include "apply.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../format/hex.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/opened.h"
+#include "../input/options.h"
+#include "../input/side_file.h"
+#include "../sys/attributes.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+#include "apply_beside.h"
+#include "apply_in_place.h"
+#include "apply_journal.h"
+#include "apply_place.h"
+#include "apply_target.h"
+
+static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    struct apply *a = (struct apply *)user;
+    a->bases.code = read_place(&a->last_place, number, offset, dst, size);
+    return a->bases.code == CODE_OK ? LMC_OK : LMC_ERR_READ;
+}
+
+static const lmc_file *get_last_file(void *user, size_t number)
+{
+    return lmc_get_file(((struct apply *)user)->last.reader, number);
+}
+
+/* Copies standard input to an unnamed file beside the target, which then stands for it. */
+static int spool_input(const struct apply *a)
+{
+    unsigned char *buffer;
+    struct stat st;
+    const char *name;
+    size_t got = BUFFER_SIZE;
+    int fd, error = 0, code;
+    if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode)) return CODE_OK;
+    if (isatty(STDIN_FILENO))
+        return fail(CODE_ERROR, NULL,
+                    "standard input is a terminal; name a delta, or see 'lmc help apply'");
+    code = create_temporary(a->path, &fd, &name);
+    if (code != CODE_OK) return code;
+    remove_temporary();
+    buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    while (got == BUFFER_SIZE && code == CODE_OK) {
+        error = read_full(STDIN_FILENO, buffer, BUFFER_SIZE, &got);
+        if (error) code = fail_errno("(standard input)", error, "cannot read it");
+        else if ((error = write_full(fd, buffer, got)) != 0)
+            code = fail_errno(a->name, error, "cannot keep standard input in a file beside it");
+    }
+    free(buffer);
+    if (code == CODE_OK && (lseek(fd, 0, SEEK_SET) != 0 || dup2(fd, STDIN_FILENO) < 0))
+        code = fail_errno("(standard input)", errno, "cannot keep it in a file");
+    close(fd);
+    return code;
+}
+
+/* Looks what the argument is. */
+static int look_at_delta(struct apply *a, struct delta *d)
+{
+    struct archive archive;
+    int code;
+    if (is_dash(d->path) && (code = spool_input(a)) != CODE_OK) return code;
+    code = open_archive_file(&archive, d->path, a->o);
+    d->name = archive.name;
+    if (code == CODE_OK && (same_file(&archive.st, &a->st) ||
+                            (a->is_tree && !is_dash(d->path) && lies_within(d->path, a->path))))
+        code = fail(CODE_ERROR, d->name,
+                    "is or belongs to the target, which it would change; move it elsewhere");
+    if (code == CODE_OK) code = read_archive_index(&archive, NULL);
+    if (code == CODE_OK && archive.chain_depth == 0)
+        code = fail(CODE_ERROR, d->name,
+                    "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f "
+                    "-o '%.300s'",
+                    a->name);
+    if (code == CODE_OK && is_tree_of_files(archive.reader) != a->is_tree)
+        code = fail(CODE_ERROR, d->name,
+                    "restores %s; to make that of the target, use lmc -d --base '%.300s' -o with "
+                    "another name",
+                    a->is_tree ? "a file, and the target is a directory"
+                               : "a directory, and the target is a file",
+                    a->name);
+    if (code == CODE_OK) {
+        memcpy(d->wanted, archive.wanted, LMC_IDENTITY_SIZE);
+        lmc_get_identity(archive.reader, d->identity);
+        d->made_with = copy_metadata(&archive, BASE_KEY);
+    }
+    close_archive(&archive);
+    return code;
+}
+
+/* That each delta goes on where the one before it ends. */
+static int check_order(const struct apply *a)
+{
+    char wanted[2 * SHORT_IDENTITY + 1], made[2 * SHORT_IDENTITY + 1];
+    for (size_t i = 1; i < a->n_deltas; i++)
+        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) != 0) {
+            format_hex(wanted, a->deltas[i].wanted, SHORT_IDENTITY);
+            format_hex(made, a->deltas[i - 1].identity, SHORT_IDENTITY);
+            return fail(
+                CODE_BASE, a->deltas[i].name,
+                "needs the base %s, but %s, named before it, restores %s; name deltas in the order "
+                "in which they are applied; nothing was changed",
+                wanted, a->deltas[i - 1].name, made);
+        }
+    return CODE_OK;
+}
+
+static int open_delta(struct apply *a, const struct delta *d, struct archive *archive,
+                      const lmc_base *base)
+{
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    int code = open_archive_file(archive, d->path, &a->base_options);
+    if (code == CODE_OK) code = read_archive_index(archive, base);
+    if (code != CODE_OK) return code;
+    lmc_get_identity(archive->reader, identity);
+    return memcmp(identity, d->identity, sizeof identity) == 0 ? CODE_OK : fail_changed(d->name);
+}
+
+static int identify_target(struct apply *a)
+{
+    free_bases(&a->bases);
+    memset(&a->bases, 0, sizeof a->bases);
+    add_base(&a->bases, a->path);
+    a->bases.list->is_target = 1;
+    return identify_base(a->bases.list, &a->base_options);
+}
+
+static int fail_target(const struct apply *a, const struct delta *d)
+{
+    char wanted[2 * SHORT_IDENTITY + 1], there[2 * SHORT_IDENTITY + 1], more[700] = "";
+    char *journal = name_journal(a->path);
+    enum exit_code code = a->found == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
+    format_hex(wanted, d->wanted, SHORT_IDENTITY);
+    format_hex(there, a->bases.list->identity, SHORT_IDENTITY);
+    if (a->found == JOURNAL_DAMAGED)
+        snprintf(more, sizeof more,
+                 "; it was left half applied, and its side file %.300s is damaged: replace the "
+                 "target by a good copy",
+                 journal);
+    else if (a->found == JOURNAL_OTHER)
+        snprintf(more, sizeof more, "; it was left half applied: first finish %.200s (see %.300s)",
+                 a->found_name, journal);
+    else if (a->found == JOURNAL_OURS)
+        snprintf(more, sizeof more,
+                 "; it was left half applied and changed since, see %.300s: replace the target by "
+                 "a good copy",
+                 journal);
+    else if (memcmp(a->bases.list->identity, d->identity, LMC_IDENTITY_SIZE) == 0)
+        snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
+                 d->name);
+    free(journal);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
+                there, d->name, wanted, d->made_with ? ", then called '" : "",
+                d->made_with ? d->made_with : "", d->made_with ? "'" : "", more);
+}
+
+/* *next: the first delta that is still to be applied to the target, whose identity is known;
+ * n_deltas: none. */
+static int find_next(struct apply *a, size_t *next)
+{
+    const struct base *b = a->bases.list;
+    for (size_t i = a->n_deltas + 1; i-- > 0;) {
+        int is_done = 0;
+        if (i > 0 && memcmp(b->identity, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) == 0) {
+            struct archive archive;
+            int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
+            is_done = code == CODE_OK && holds_result(b, archive.reader);
+            close_archive(&archive);
+            if (code != CODE_OK) return code;
+        }
+        if (is_done ||
+            (i < a->n_deltas && memcmp(b->identity, a->deltas[i].wanted, LMC_IDENTITY_SIZE) == 0)) {
+            *next = i;
+            return CODE_OK;
+        }
+    }
+    return fail_target(a, &a->deltas[0]);
+}
+
+/* The target is whole, so a side file is one of the past: the target was replaced, or killed
+ * between its last steps. */
+static int forget_journal(struct apply *a)
+{
+    struct journal j;
+    enum journal_state state;
+    char *name;
+    int code;
+    if (a->found == JOURNAL_NONE) return CODE_OK;
+    init_journal(&j, name_journal(a->path));
+    code = find_journal(&j, &state, a->header, &name);
+    if (code == CODE_OK) {
+        if (a->o->verbosity > 0)
+            say(a->name,
+                "is whole: the side file of an earlier apply, %s, is of no use any more and "
+                "removed",
+                j.path);
+        code = remove_journal(&j);
+    }
+    a->found = JOURNAL_NONE;
+    free(name);
+    free_journal(&j);
+    return code;
+}
+
+/* Keeps the delta that was applied: its files are now the target's, for the next one. */
+static void keep_last(struct apply *a, const struct archive *delta)
+{
+    if (a->has_last) {
+        close_place(&a->last_place);
+        close_archive(&a->last);
+    }
+    a->last = *delta;
+    a->has_last = 1;
+    open_place(&a->last_place, a->path, get_last_file, a, 0);
+    memset(&a->last_view, 0, sizeof a->last_view);
+    a->last_view.n_files = lmc_count_files(a->last.reader);
+    a->last_view.get_file = get_last_file;
+    a->last_view.read = read_last;
+    a->last_view.user = a;
+    free_bases(&a->bases);
+    memset(&a->bases, 0, sizeof a->bases);
+}
+
+/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be.
+ * *is_wrong: it is not, and nothing was said. */
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, int *is_wrong)
+{
+    struct archive archive;
+    double start = now();
+    int code = open_delta(a, d, &archive, base), can;
+    uint64_t size = archive.reader ? total_of_files(archive.reader) : 0;
+    *is_wrong = 0;
+    can = code == CODE_OK && lmc_can_restore_in_place(archive.reader);
+    if (code == CODE_OK && can) {
+        struct journal j;
+        init_journal(&j, name_journal(a->path));
+        code = apply_in_place(a, &archive, &j, !base, 0, is_wrong);
+        free_journal(&j);
+    } else if (code == CODE_OK && base) {
+        code = apply_beside(a, d, base);
+        if (code == CODE_OK) code = lock_target(a);
+    } else if (code == CODE_OK) {
+        *is_wrong = 1;
+        code = CODE_BASE;
+    }
+    if (code != CODE_OK) {
+        close_archive(&archive);
+        return code;
+    }
+    lmc_free_reader(archive.reader); /* which may refer to the base */
+    archive.reader = NULL;
+    code = read_archive_index(&archive, NULL);
+    if (a->o->verbosity >= 2)
+        say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
+            can ? "" : " beside it, for its layout changes", (unsigned long long)size,
+            (double)size / 1e6 / (now() - start + 1e-9));
+    keep_last(a, &archive);
+    return code;
+}
+
+/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been
+ * replaced since. */
+static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
+{
+    struct archive archive;
+    struct journal j;
+    enum journal_state state;
+    char *name = NULL;
+    int code = open_delta(a, d, &archive, NULL);
+    *is_wrong = 0;
+    init_journal(&j, name_journal(a->path));
+    if (code == CODE_OK) code = find_journal(&j, &state, a->header, &name);
+    if (code == CODE_OK) code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
+    if (code == CODE_OK) keep_last(a, &archive);
+    else close_archive(&archive);
+    free(name);
+    free_journal(&j);
+    return code;
+}
+
+/* *number: of the delta that the side file is of, if it is one of these. */
+static int find_interrupted(struct apply *a, size_t *number)
+{
+    struct journal j;
+    int code;
+    init_journal(&j, name_journal(a->path));
+    code = find_journal(&j, &a->found, a->header, &a->found_name);
+    for (size_t i = 0; i < a->n_deltas && code == CODE_OK && a->found == JOURNAL_OTHER; i++) {
+        struct archive archive;
+        code = open_delta(a, &a->deltas[i], &archive, NULL);
+        if (code == CODE_OK) code = describe_delta(&j, &archive, total_of_files(archive.reader));
+        /* all but start, capacity and the name */
+        if (code == CODE_OK && memcmp(j.header + 16, a->header + 16, 8) == 0 &&
+            memcmp(j.header + 40, a->header + 40, JOURNAL_NAME_AT - 40) == 0) {
+            a->found = JOURNAL_OURS;
+            *number = i;
+        }
+        close_archive(&archive);
+    }
+    free_journal(&j);
+    return code;
+}
+
+static void say_done(const struct apply *a, size_t n)
+{
+    for (size_t i = 0; i < n && a->o->verbosity > 0; i++)
+        if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
+        else say(a->name, "is past %s already", a->deltas[i].name);
+}
+
+static int apply_all(struct apply *a)
+{
+    size_t next = 0;
+    int code = find_interrupted(a, &next), is_wrong = 1;
+    if (code == CODE_OK && a->found == JOURNAL_OURS)
+        code = resume_delta(a, &a->deltas[next], &is_wrong);
+    else if (code == CODE_OK && a->found == JOURNAL_NONE && a->o->trust_base)
+        code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
+    else if (code != CODE_OK) return code;
+    if (a->has_last) {
+        next++;
+    } else if (is_wrong) { /* or nothing was tried */
+        code = identify_target(a);
+        if (code == CODE_OK) code = find_next(a, &next);
+        if (code == CODE_OK) code = forget_journal(a);
+        if (code == CODE_OK) say_done(a, next);
+        if (code == CODE_OK && next < a->n_deltas)
+            code = prepare_base(a->bases.list, &a->base_options);
+    }
+    for (; next < a->n_deltas && code == CODE_OK; next++) {
+        const struct delta *d = &a->deltas[next];
+        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, &is_wrong);
+        if (is_wrong)
+            code = fail(CODE_BASE, a->name,
+                        "was changed while %s was being applied; nothing of this delta was written",
+                        d->name);
+    }
+    return code;
+}
+
+int apply_deltas(char **names, size_t n, const struct options *o)
+{
+    struct apply a;
+    int code;
+    memset(&a, 0, sizeof a);
+    a.o = o;
+    a.name = names[n - 1];
+    a.lock = -1;
+    a.base_options = *o;
+    a.base_options.bases = &a.bases;
+    a.n_deltas = n - 1;
+    a.deltas = (struct delta *)resize(NULL, n, sizeof *a.deltas);
+    memset(a.deltas, 0, n * sizeof *a.deltas);
+    code = open_target(&a);
+    for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
+        a.deltas[i].path = names[i];
+        code = look_at_delta(&a, &a.deltas[i]);
+    }
+    if (code == CODE_OK) code = check_order(&a);
+    if (code == CODE_OK) code = apply_all(&a);
+    if (a.has_last) {
+        close_place(&a.last_place);
+        close_archive(&a.last);
+    }
+    if (a.lock >= 0) close(a.lock);
+    for (size_t i = 0; i < a.n_deltas; i++) free(a.deltas[i].made_with);
+    free_bases(&a.bases);
+    free(a.deltas);
+    free(a.found_name);
+    free(a.path);
+    return code;
+}

@@ -1,0 +1,21 @@
+/* apply.h - lmc apply: deltas that turn their base into what comes next, in place
+ * SPDX-License-Identifier: MIT
+ *
+ * Nothing of a target is changed before its identity is known to be that of the base; or, if that
+ * is to be trusted, before as much of it as fills a slot has agreed with the checksums of the
+ * delta, as each block does before it is written. See apply_journal.h for what a crash leaves. A
+ * target whose layout changes is restored beside itself and exchanged.
+ */
+#ifndef LMC_CLI_APPLY_H
+#define LMC_CLI_APPLY_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+struct options;
+
+/* names: of the deltas and, at the end, of the target */
+int apply_deltas(char **names, size_t n, const struct options *o);
+
+#endif

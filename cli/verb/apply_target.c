@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "apply_target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../input/source.h"
+#include "../sys/attributes.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+#include "../sys/tree.h"
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
+}
+
+/* The files in the order of their paths; to be freed. */
+static const lmc_file **sort_files(const lmc_reader *reader)
+{
+    size_t n = lmc_count_files(reader);
+    const lmc_file **files = (const lmc_file **)resize(NULL, n, sizeof *files);
+    for (size_t i = 0; i < n; i++) files[i] = lmc_get_file(reader, i);
+    qsort(files, n, sizeof *files, compare_files);
+    return files;
+}
+
+int holds_result(const struct base *b, const lmc_reader *reader)
+{
+    const lmc_file **files = sort_files(reader); /* as a listing is */
+    int same = b->n_files == lmc_count_files(reader);
+    for (size_t i = 0; i < b->n_files && same; i++) {
+        const lmc_file *f = &b->files[i].file;
+        same = strcmp(f->path, files[i]->path) == 0 && f->kind == files[i]->kind &&
+               f->size == files[i]->size && f->crc == files[i]->crc;
+    }
+    free(files);
+    return same;
+}
+
+/* A file that is about to be changed. Its other names would change, too, and what a link in the
+ * target leads to. */
+static int check_file(const struct apply *a, const char *full, int is_resumed)
+{
+    struct stat st;
+    int fd, error;
+    if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot look at it");
+    if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
+        return fail(CODE_ERROR, full, "%s would be changed, too; use -f to do that, or copy it",
+                    S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
+                                        : "has other names (hard links), which");
+    fd = open(full, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES && (a->o->force || is_resumed) &&
+        stat(full, &st) == 0) { /* it gets the delta's mode at the end */
+        (void)!chmod(full, (st.st_mode & 07777) | 0600);
+        fd = open(full, O_RDWR | O_CLOEXEC);
+    }
+    if (fd < 0 && errno == EACCES && !a->o->force && (st.st_mode & 0200) == 0)
+        return fail(CODE_ERROR, full, "is read-only; use -f to change it all the same");
+    if (fd < 0) return fail_errno(full, errno, "cannot be written to");
+    error = sync_data(fd);
+    close(fd);
+    return error ? fail_errno(full, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+/* Whether the tensors of a file are those of the snapshot's, by its header. */
+static int has_tensors(const char *full, const lmc_file *file, const struct options *o)
+{
+    struct source s;
+    int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK &&
+               s.container.n_tensors == file->n_tensors;
+    for (size_t i = 0; same && i < file->n_tensors; i++) {
+        const lmc_tensor *t = &s.container.tensors[i], *u = &file->tensors[i];
+        same = t->offset == u->offset && t->size == u->size && strcmp(t->name, u->name) == 0 &&
+               strcmp(t->dtype, u->dtype) == 0;
+    }
+    close_source(&s);
+    return same;
+}
+
+/* Whether the target has the layout of the delta's files; *is_wrong: it has not. is_trusted: nobody
+ * has looked at it. */
+static int check_layout(const struct apply *a, const struct archive *delta, const lmc_file **files,
+                        int is_trusted, int *is_wrong)
+{
+    struct listing l;
+    size_t n = 0, n_files = lmc_count_files(delta->reader);
+    int code = CODE_OK;
+    memset(&l, 0, sizeof l);
+    if (a->is_tree) code = list_sources(&l, a->path);
+    else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
+    *is_wrong = 0;
+    for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong; i++) {
+        const struct entry *e = &l.entries[i];
+        if (!is_stored(e, &l)) continue;
+        *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
+                    (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
+                    files[n]->size != e->size;
+        if (!*is_wrong && is_trusted && !e->is_directory) {
+            char *full = join_path(a->path, e->path);
+            *is_wrong = !has_tensors(full, files[n], a->o);
+            free(full);
+        }
+        n++;
+    }
+    *is_wrong |= n != n_files;
+    free_listing(&l);
+    return code;
+}
+
+int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
+                int *is_wrong)
+{
+    const lmc_file **files = sort_files(delta->reader);
+    int code = check_layout(a, delta, files, is_trusted, is_wrong);
+    for (size_t i = 0; i < lmc_count_files(delta->reader) && code == CODE_OK && !*is_wrong; i++)
+        if (files[i]->kind == LMC_FILE_REGULAR) {
+            char *full = join_path(a->path, files[i]->path);
+            code = check_file(a, full, is_resumed);
+            free(full);
+        }
+    free(files);
+    return code;
+}
+
+/* What the delta says of mode and time; the owner stays. */
+static int set_delta_attributes(const char *full, const lmc_file *file)
+{
+    struct attributes attributes = attributes_of_file(file);
+    struct stat st;
+    int fd, error;
+    if (!file->has_mode && !file->has_mtime) return CODE_OK;
+    fd = open(full, O_RDONLY | O_CLOEXEC);
+    error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
+    if (!file->has_mode && !error) {
+        attributes.has_mode = 1;
+        attributes.mode = st.st_mode & 0777;
+    }
+    if (!error) error = set_attributes(fd, &attributes);
+    if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
+    if (fd >= 0) close(fd);
+    return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
+}
+
+int set_all_attributes(const char *root, const lmc_reader *reader)
+{
+    const lmc_file **files = sort_files(reader);
+    int code = CODE_OK;
+    for (size_t i = lmc_count_files(reader); i-- > 0 && code == CODE_OK;) {
+        char *full = join_path(root, files[i]->path);
+        code = set_delta_attributes(full, files[i]);
+        free(full);
+    }
+    free(files);
+    return code;
+}
+
+int lock_target(struct apply *a)
+{
+    struct stat st;
+    if (a->lock >= 0) close(a->lock);
+    a->lock = open(a->path, O_RDONLY | O_CLOEXEC);
+    if (a->lock < 0 || fstat(a->lock, &a->st) != 0)
+        return fail_errno(a->name, errno, "cannot open it");
+    if (flock(a->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return fail(CODE_ERROR, a->name,
+                    "is in use by another lmc apply, or locked by another program; try again when "
+                    "that has ended");
+    if (stat(a->path, &st) != 0 || !same_file(&st, &a->st))
+        return fail(CODE_ERROR, a->name, "was replaced at this moment; try again");
+    return CODE_OK;
+}
+
+int open_target(struct apply *a)
+{
+    unsigned char bytes[8];
+    a->path = realpath(a->name, NULL);
+    if (!a->path) return fail_errno(a->name, errno, "cannot find the target");
+    if (stat(a->path, &a->st) != 0) return fail_errno(a->name, errno, "cannot look at it");
+    a->is_tree = S_ISDIR(a->st.st_mode);
+    if (!a->is_tree && !S_ISREG(a->st.st_mode))
+        return fail(
+            CODE_ERROR, a->name,
+            "is neither a file nor a directory, and a delta can be applied only to one of them");
+    if (strcmp(a->path, "/") == 0)
+        return fail(CODE_ERROR, a->name, "cannot be a target: its side file would be beside it");
+    a->lock = -1;
+    if (lock_target(a) != CODE_OK) return CODE_ERROR;
+    if (!a->is_tree && read_at(a->lock, 0, bytes, sizeof bytes) == 0 &&
+        memcmp(bytes, "\x8CLMC\r\n\x1A\n", 8) == 0)
+        return fail(CODE_ERROR, a->name,
+                    "is an LMC file itself; apply deltas to what was restored from it, or see 'lmc "
+                    "help deltas'");
+    return CODE_OK;
+}

@@ -1,0 +1,68 @@
+/* apply_target.h - what deltas are applied to, and whether it is what they need
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_APPLY_TARGET_H
+#define LMC_CLI_APPLY_TARGET_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "../../lmc.h"
+#include "../input/archive.h"
+#include "../input/options.h"
+#include "../sys/report.h"
+#include "apply_journal.h"
+#include "apply_place.h"
+
+struct base;
+
+/* What an argument is; it is opened again when it is applied. */
+struct delta {
+    const char *path, *name;
+    uint8_t wanted[LMC_IDENTITY_SIZE], identity[LMC_IDENTITY_SIZE];
+    char *made_with; /* NULL: it does not say */
+};
+
+struct apply {
+    const struct options *o;
+    const char *name; /* of the target */
+    char *path;       /* links resolved, for the target itself may be replaced */
+    struct stat st;
+    int is_tree, lock;
+    struct delta *deltas;
+    size_t n_deltas;
+    /* the target as a base of files */
+    struct options base_options;
+    struct bases bases;
+    /* what was applied last, whose files are those of the target */
+    struct archive last;
+    int has_last;
+    struct place last_place;
+    lmc_base last_view;
+    /* the side file at the beginning */
+    enum journal_state found;
+    unsigned char header[JOURNAL_HEADER_SIZE];
+    char *found_name;
+};
+
+/* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */
+int holds_result(const struct base *b, const lmc_reader *reader);
+
+/* That the target has the layout of the delta's files, and that each can be written. All of it is
+ * on the disk then. */
+int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
+                int *is_wrong);
+
+/* From the leaves to the root: a mode may lock everything below. */
+int set_all_attributes(const char *root, const lmc_reader *reader);
+
+/* One apply at a time. The lock is on the target itself, which another one may have replaced
+ * meanwhile. */
+int lock_target(struct apply *a);
+
+int open_target(struct apply *a);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+#include "cat.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../format/npy.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/output.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "cat_slice.h"
+
+#define WINDOW_SIZE ((uint64_t)4 << 20)
+#define WINDOW_GAP ((uint64_t)256 << 10)
+
+/* What is to be written of a tensor: pieces of equal size, at places that an odometer over the
+ * outer dimensions gives. */
+struct extract {
+    struct archive *archive;
+    size_t file;
+    const lmc_tensor *tensor;
+    struct slice slice;
+    uint64_t piece;   /* bytes that lie together */
+    unsigned n_outer; /* dimensions of the odometer */
+    uint64_t digits[LMC_MAX_RANK];
+    uint64_t stride[LMC_MAX_RANK]; /* bytes */
+    uint64_t left;                 /* pieces */
+};
+
+static uint64_t place_of_piece(const struct extract *e)
+{
+    uint64_t place = 0;
+    for (unsigned i = 0; i < e->tensor->rank; i++)
+        place += (e->slice.start[i] + (i < e->n_outer ? e->digits[i] : 0)) * e->stride[i];
+    return place;
+}
+
+static void next_piece(struct extract *e)
+{
+    e->left--;
+    for (unsigned i = e->n_outer; i-- > 0;) {
+        if (++e->digits[i] < e->slice.count[i]) return;
+        e->digits[i] = 0;
+    }
+}
+
+/* Inner dimensions that are taken whole, and the one outside of them, make a piece. */
+static void plan_extract(struct extract *e, uint64_t element)
+{
+    const lmc_tensor *t = e->tensor;
+    unsigned i = t->rank;
+    uint64_t stride = element;
+    for (unsigned k = t->rank; k-- > 0;) {
+        e->stride[k] = stride;
+        stride *= t->shape[k];
+    }
+    e->piece = element;
+    while (i > 0 && e->slice.count[i - 1] == t->shape[i - 1]) e->piece *= t->shape[--i];
+    if (i > 0) e->piece *= e->slice.count[--i];
+    e->n_outer = i;
+    e->left = 1;
+    for (unsigned k = 0; k < i; k++) e->left *= e->slice.count[k];
+    if (e->piece == 0) e->left = 0;
+}
+
+static int write_part(struct output *out, const void *data, size_t size)
+{
+    int error = write_output(out, data, size);
+    progress_add(size);
+    return error ? fail_output(out, error) : CODE_OK;
+}
+
+/* A piece that is larger than the window, part by part. */
+static int copy_large_piece(struct extract *e, unsigned char *window, struct output *out)
+{
+    uint64_t place = place_of_piece(e);
+    for (uint64_t done = 0; done < e->piece;) {
+        size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
+        enum lmc_status status =
+            lmc_read_tensor(e->archive->reader, e->file, e->tensor, place + done, window, part);
+        int code =
+            status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        if (code != CODE_OK) return code;
+        done += part;
+    }
+    next_piece(e);
+    return CODE_OK;
+}
+
+/* The pieces that fit into one window, with one read: else a block would be decoded for each of its
+ * pieces. */
+static int copy_window(struct extract *e, unsigned char *window, struct output *out)
+{
+    struct extract ahead = *e;
+    uint64_t place = place_of_piece(e), end = place;
+    enum lmc_status status;
+    while (ahead.left) {
+        uint64_t next = place_of_piece(&ahead);
+        if (next + e->piece - place > WINDOW_SIZE || next - end > WINDOW_GAP) break;
+        end = next + e->piece;
+        next_piece(&ahead);
+    }
+    status = lmc_read_tensor(e->archive->reader, e->file, e->tensor, place, window,
+                             (size_t)(end - place));
+    if (status != LMC_OK) return fail_archive(e->archive, status);
+    while (e->left > ahead.left) {
+        int code = write_part(out, window + (place_of_piece(e) - place), (size_t)e->piece);
+        if (code != CODE_OK) return code;
+        next_piece(e);
+    }
+    return CODE_OK;
+}
+
+static int copy_pieces(struct extract *e, struct output *out)
+{
+    unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
+    int code = CODE_OK;
+    while (e->left && code == CODE_OK)
+        code =
+            e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out) : copy_window(e, window, out);
+    free(window);
+    return code;
+}
+
+static int write_npy_header(const struct extract *e, struct output *out)
+{
+    char text[128 + LMC_MAX_RANK * 22];
+    const char *descr = npy_descr(e->tensor->dtype);
+    size_t size = 10, end;
+    unsigned n = 0;
+    if (!descr)
+        return fail(CODE_ERROR, e->tensor->name,
+                    "has the dtype %s, which NumPy does not know; leave out --npy",
+                    e->tensor->dtype);
+    memcpy(text, "\x93NUMPY\1\0", 8);
+    size += (size_t)snprintf(text + size, sizeof text - size,
+                             "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (unsigned i = 0; i < e->tensor->rank; i++)
+        if (!e->slice.dropped[i])
+            size += (size_t)snprintf(text + size, sizeof text - size, "%s%llu", n++ ? ", " : "",
+                                     (unsigned long long)e->slice.count[i]);
+    size += (size_t)snprintf(text + size, sizeof text - size, "%s), }", n == 1 ? "," : "");
+    end = (size + 1 + 63) / 64 * 64;
+    memset(text + size, ' ', end - size);
+    text[end - 1] = '\n';
+    text[8] = (char)((end - 10) & 255);
+    text[9] = (char)((end - 10) >> 8);
+    return write_part(out, text, end);
+}
+
+static int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
+                       const struct options *o)
+{
+    if (status == LMC_ERR_NOT_FOUND && o->file)
+        return fail(CODE_ERROR, a->name,
+                    "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name,
+                    o->file);
+    if (status == LMC_ERR_NOT_FOUND)
+        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
+    if (status == LMC_ERR_ARGUMENT)
+        return fail(CODE_ERROR, a->name,
+                    "has a tensor '%.200s' in several files; choose one with --file", name);
+    return fail_archive(a, status);
+}
+
+/* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
+static int find_tensor(struct extract *e, const char *text, const struct options *o, int *has_slice)
+{
+    enum lmc_status status =
+        lmc_find_tensor(e->archive->reader, o->file, text, &e->file, &e->tensor);
+    const char *bracket = strrchr(text, '[');
+    size_t size = strlen(text);
+    int code;
+    *has_slice = 0;
+    if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
+        char *name = copy_string(text, (size_t)(bracket - text));
+        status = lmc_find_tensor(e->archive->reader, o->file, name, &e->file, &e->tensor);
+        code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor)
+                                : fail_lookup(e->archive, status, name, o);
+        free(name);
+        *has_slice = 1;
+        return code;
+    }
+    if (status != LMC_OK) return fail_lookup(e->archive, status, text, o);
+    return parse_slice(&e->slice, "]", e->tensor);
+}
+
+/* Without a name: the only tensor there is. */
+static int find_only_tensor(struct extract *e)
+{
+    for (size_t i = 0; i < lmc_count_files(e->archive->reader); i++) {
+        const lmc_file *f = lmc_get_file(e->archive->reader, i);
+        if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
+            return fail(CODE_USAGE, e->archive->name,
+                        "has several tensors; name one ('lmc -l' lists them)");
+        if (f->n_tensors == 1) {
+            e->file = i;
+            e->tensor = f->tensors;
+        }
+    }
+    if (!e->tensor) return fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
+    return parse_slice(&e->slice, "]", e->tensor);
+}
+
+static int plan_cat(struct extract *e, int has_slice)
+{
+    const lmc_tensor *t = e->tensor;
+    enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+    unsigned bits = lmc_dtype_bits(dtype);
+    if (has_slice && dtype == LMC_AUTO)
+        return fail(CODE_ERROR, t->name,
+                    "has the dtype %s, of which the size of an element is not known; only all of "
+                    "it can be read",
+                    t->dtype);
+    if (has_slice && bits % 8 != 0)
+        return fail(
+            CODE_ERROR, t->name,
+            "has the dtype %s, whose elements are no whole bytes; only all of it can be read",
+            t->dtype);
+    if (has_slice) {
+        plan_extract(e, bits / 8);
+    } else {
+        e->piece = t->size;
+        e->left = t->size != 0;
+    }
+    return CODE_OK;
+}
+
+int cat_tensor(const char *path, const char *name, const struct options *o)
+{
+    struct archive a;
+    struct extract e;
+    struct output out;
+    struct attributes attributes;
+    const lmc_base *base;
+    double start = now();
+    int has_slice = 0, code = open_archive_file(&a, path, o);
+    if (code == CODE_OK)
+        code = protect_bases(NULL, o->output && !is_dash(o->output) ? o->output : NULL, 0, o);
+    if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
+    if (code == CODE_OK) code = read_archive_index(&a, base);
+    memset(&e, 0, sizeof e);
+    memset(&attributes, 0, sizeof attributes);
+    e.archive = &a;
+    if (code == CODE_OK) code = name ? find_tensor(&e, name, o, &has_slice) : find_only_tensor(&e);
+    if (code == CODE_OK) code = plan_cat(&e, has_slice);
+    if (code == CODE_OK)
+        code =
+            open_output(&out, o->output && !is_dash(o->output) ? o->output : NULL, &a.st, o->force);
+    if (code == CODE_OK) {
+        progress_start(a.name, e.piece * e.left);
+        if (o->npy) code = write_npy_header(&e, &out);
+        if (code == CODE_OK) code = copy_pieces(&e, &out);
+        progress_clear();
+        if (code == CODE_OK) code = commit_output(&out, &attributes);
+        else discard_output(&out);
+    }
+    if (code == CODE_OK && o->verbosity >= 2) {
+        for (size_t i = 0; i < o->bases->n; i++) {
+            a.n_reads += o->bases->list[i].archive.n_reads;
+            a.n_bytes += o->bases->list[i].archive.n_bytes;
+        }
+        say(a.name, "%llu bytes out of %llu reads of %llu bytes, %.1f ms",
+            (unsigned long long)out.outlet.size, (unsigned long long)a.n_reads,
+            (unsigned long long)a.n_bytes, (now() - start) * 1e3);
+    }
+    close_archive(&a);
+    return code;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+#include "compress.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../choose/members.h"
+#include "../choose/quantise.h"
+#include "../choose/record.h"
+#include "../choose/twins.h"
+#include "../input/base.h"
+#include "../input/compare.h"
+#include "../input/opened.h"
+#include "../input/options.h"
+#include "../input/side_file.h"
+#include "../input/source.h"
+#include "../job/writer.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/output.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "../sys/tree.h"
+
+/* Hands all bytes of the source to the writer. */
+static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
+                       const struct options *o, const struct output *out)
+{
+    enum lmc_status status;
+    lmc_stream stream;
+    char byte;
+    size_t more = 0;
+    stream.read = read_stream;
+    stream.user = s;
+    status = lmc_write_stream(writer, &stream);
+    if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
+        read_stream(s, &byte, 1, &more);
+    if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
+    if (s->error) return fail_errno(s->name, s->error, "cannot read it");
+    if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
+        return worse(o->bases->code, m->code);
+    if (more)
+        return s->promised
+                   ? fail(CODE_ERROR, s->name,
+                          "goes on after the last tensor that its header tells of; save it to a "
+                          "file "
+                          "first, or use --opaque")
+                   : fail(CODE_ERROR, s->name,
+                          "grew while it was being read; try again when nobody writes to it");
+    if (s->size != LMC_UNKNOWN_SIZE && s->taken != s->size)
+        return s->promised
+                   ? fail(CODE_ERROR, s->name,
+                          "ends %llu bytes before the last tensor that its header tells of",
+                          (unsigned long long)(s->size - s->taken))
+                   : fail(CODE_ERROR, s->name,
+                          "shrank while it was being read; try again when nobody writes to it");
+    if (S_ISREG(s->st.st_mode)) {
+        struct stat st;
+        if (fstat(s->fd, &st) != 0 || !same_state(&st, &s->st)) return fail_changed(s->name);
+    }
+    return CODE_OK;
+}
+
+/* Adds an open source to the snapshot: the member of that number. */
+static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
+                      const struct options *o, const struct output *out)
+{
+    const struct member *member = &m->list[number];
+    lmc_file file;
+    enum lmc_status status;
+    int code = fit_quantizers(m, number, o);
+    if (code != CODE_OK) return code;
+    memset(&file, 0, sizeof file);
+    file.path = member->path;
+    file.kind = LMC_FILE_REGULAR;
+    file.size = s->size;
+    if (S_ISREG(s->st.st_mode)) {
+        file.has_mode = file.has_mtime = 1;
+        file.mode = s->st.st_mode & 07777;
+        file.mtime_s = s->st.st_mtim.tv_sec;
+        file.mtime_ns = (uint32_t)s->st.st_mtim.tv_nsec;
+    }
+    file.tensors = member->tensors;
+    file.n_tensors = member->n_tensors;
+    status = lmc_begin_file(writer, &file, o->dtype);
+    if (status != LMC_OK) return fail_writer(status, out, s->name);
+    code = feed_source(s, writer, m, o, out);
+    if (code != CODE_OK) return code;
+    status = lmc_end_file(writer);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
+}
+
+static int remove_file_source(const char *path, const char *snapshot, const struct options *o)
+{
+    size_t n_files;
+    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
+    if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
+    return code;
+}
+
+int remove_listing(const struct listing *l, const char *root)
+{
+    for (size_t i = l->n; i-- > 0;) {
+        char *path = join_path(root, l->entries[i].path);
+        int error = (l->entries[i].is_directory ? rmdir(path) : unlink(path)) == 0 ? 0 : errno;
+        int code = error ? fail_errno(path, error, "cannot remove it") : CODE_OK;
+        free(path);
+        if (code != CODE_OK) return code;
+    }
+    return CODE_OK;
+}
+
+static int remove_directory_source(const char *root, const char *snapshot, const struct listing *l,
+                                   const struct options *o)
+{
+    size_t n_files;
+    int code = verify_snapshot(snapshot, root, 0, 0, o, &n_files);
+    if (code == CODE_OK && n_files != l->n - 1)
+        code =
+            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
+    return code == CODE_OK ? remove_listing(l, root) : code;
+}
+
+/* -- files -- */
+
+/* Where the snapshot of path goes; NULL: to standard output. To be freed. */
+static char *name_snapshot(const char *path, const struct options *o)
+{
+    char *name;
+    size_t size = strlen(path);
+    if (o->output) return is_dash(o->output) ? NULL : copy_string(o->output, strlen(o->output));
+    if (o->to_stdout || is_dash(path)) return NULL;
+    while (size > 1 && path[size - 1] == '/') size--;
+    name = (char *)resize(NULL, size + sizeof SUFFIX, 1);
+    memcpy(name, path, size);
+    memcpy(name + size, SUFFIX, sizeof SUFFIX);
+    return name;
+}
+
+/* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
+ * can_read_twice: so are the sources. */
+static int look_at_members(struct members *m, int can_refer, int can_read_twice,
+                           const struct options *o)
+{
+    can_refer = can_refer && !o->no_twins;
+    if (choose_all(m, can_refer, o) && !can_read_twice)
+        return fail(CODE_ERROR, NULL,
+                    "what is quantised is read twice, which standard input and pipes cannot; save "
+                    "it to a file first, "
+                    "or leave out --quant and --policy");
+    return can_refer && can_read_twice ? find_twins(m) : CODE_OK;
+}
+
+static int compress_source(struct source *s, const char *path, const char *snapshot,
+                           const struct options *o)
+{
+    struct output out;
+    struct attributes attributes;
+    struct members m;
+    lmc_writer *writer = NULL;
+    const struct base *base;
+    double start = now();
+    int code = choose_base(&base, o);
+    if (code != CODE_OK) return code;
+    memset(&attributes, 0, sizeof attributes);
+    if (S_ISREG(s->st.st_mode)) attributes = attributes_of_stat(&s->st);
+    code = open_output(&out, snapshot, S_ISREG(s->st.st_mode) ? &s->st : NULL, o->force);
+    if (code != CODE_OK) return code;
+    memset(&m, 0, sizeof m);
+    m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
+    add_member(&m, "", path, s);
+    code = look_at_members(&m, out.temporary != NULL, !is_dash(path) && S_ISREG(s->st.st_mode), o);
+    progress_start(s->name, s->size);
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, o);
+    if (code == CODE_OK) code = add_source(s, &m, 0, writer, o, &out);
+    code = complete_snapshot(code, writer, &out, &attributes, &m, o);
+    progress_clear();
+    if (code == CODE_OK)
+        say_sizes(o, s->name, progress_done(), out.outlet.size, progress_done(), start);
+    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name, o);
+    free_members(&m);
+    return code;
+}
+
+int compress_file(const char *path, int is_named, const struct options *o)
+{
+    struct source s;
+    char *snapshot;
+    int code;
+    if (has_suffix(path) && !o->force)
+        return fail(CODE_ERROR, path,
+                    "is named " SUFFIX
+                    " already; use -f to compress it again, or -d to restore it");
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force)
+        return fail(CODE_ERROR, NULL,
+                    "standard input is a terminal; name a file, or see 'lmc help'");
+    if (is_side_name(path))
+        return fail(
+            CODE_ERROR, path,
+            "is the side file of an lmc apply that is at work or was killed; finish that first");
+    if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
+    snapshot = name_snapshot(path, o);
+    code = open_source(&s, path);
+    s.is_named = is_named;
+    if (code == CODE_OK && snapshot) /* before a large header is read */
+        code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
+    if (code == CODE_OK) code = protect_bases(path, snapshot, 0, o);
+    if (code == CODE_OK) code = identify_source(&s, o);
+    if (code == CODE_OK) code = compress_source(&s, path, snapshot, o);
+    close_source(&s);
+    if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
+    free(snapshot);
+    return code;
+}
+
+/* -- directories -- */
+
+static int add_directory(const struct member *member, lmc_writer *writer, const struct output *out)
+{
+    lmc_file file;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    file.path = member->path;
+    file.kind = LMC_FILE_DIRECTORY;
+    file.has_mode = file.has_mtime = 1;
+    file.mode = member->st.st_mode & 07777;
+    file.mtime_s = member->st.st_mtim.tv_sec;
+    file.mtime_ns = (uint32_t)member->st.st_mtim.tv_nsec;
+    status = lmc_begin_file(writer, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, member->full);
+}
+
+/* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
+ * be among the sources. */
+static int look_at_entry(struct members *m, const struct entry *e, const char *root,
+                         const struct options *o, const struct stat *existing)
+{
+    char *full = join_path(root, e->path);
+    struct source s;
+    int code = open_source(&s, full);
+    if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory) code = fail_changed(full);
+    if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))
+        code = fail(CODE_ERROR, full,
+                    "is no file any more; try again when nobody writes to the directory");
+    if (code == CODE_OK && existing && same_file(&s.st, existing))
+        code = fail(CODE_ERROR, full, "is the output, too; name another output with -o");
+    if (code == CODE_OK && !e->is_directory) code = identify_source(&s, o);
+    if (code == CODE_OK) add_member(m, e->path, full, &s);
+    close_source(&s);
+    free(full);
+    return code;
+}
+
+static int write_member(struct members *m, size_t number, lmc_writer *writer,
+                        const struct options *o, const struct output *out)
+{
+    const struct member *member = &m->list[number];
+    struct source s;
+    int code;
+    if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
+    code = open_source(&s, member->full);
+    if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
+    if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
+    close_source(&s);
+    return code;
+}
+
+static int write_tree(struct members *m, const char *root, const char *snapshot,
+                      const struct options *o)
+{
+    struct output out;
+    struct attributes attributes;
+    struct stat st;
+    lmc_writer *writer = NULL;
+    const struct base *base;
+    uint64_t total = 0;
+    double start = now();
+    int code = choose_base(&base, o);
+    if (code != CODE_OK) return code;
+    if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot look at it");
+    attributes = attributes_of_stat(&st);
+    attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
+    code = open_output(&out, snapshot, NULL, o->force);
+    if (code != CODE_OK) return code;
+    code = look_at_members(m, out.temporary != NULL, 1, o);
+    for (size_t i = 0; i < m->n; i++)
+        if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
+    progress_start(root, total);
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, o);
+    for (size_t i = 0; i < m->n && code == CODE_OK; i++) code = write_member(m, i, writer, o, &out);
+    code = complete_snapshot(code, writer, &out, &attributes, m, o);
+    progress_clear();
+    if (code == CODE_OK)
+        say_sizes(o, root, progress_done(), out.outlet.size, progress_done(), start);
+    if (code == CODE_OK) say_if_nothing_quantised(m, root, o);
+    return code;
+}
+
+int compress_listing(const struct listing *l, const char *root, const char *snapshot,
+                     const struct options *o)
+{
+    struct members m;
+    struct stat existing;
+    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0;
+    memset(&m, 0, sizeof m);
+    m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+        if (is_stored(&l->entries[i], l))
+            code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
+    if (code == CODE_OK) code = write_tree(&m, root, snapshot, o);
+    free_members(&m);
+    return code;
+}
+
+int compress_directory(const char *path, const struct options *o)
+{
+    struct listing l;
+    struct stat st;
+    char *root = copy_string(path, strlen(path)), *snapshot;
+    const char *name;
+    int code;
+    for (size_t size = strlen(root); size > 1 && root[size - 1] == '/'; size--) root[size - 1] = 0;
+    name = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
+    snapshot = name_snapshot(root, o);
+    memset(&l, 0, sizeof l);
+    if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode)) {
+        code = fail(CODE_ERROR, root,
+                    "is a link to a directory, and --rm removes only what it is told by its own "
+                    "name; name that "
+                    "directory");
+    } else if (snapshot && !o->output &&
+               (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
+        code = fail(CODE_ERROR, path,
+                    "has no name to derive that of the output from; name it with -o");
+    } else {
+        code = check_finished(root, CODE_ERROR);
+        if (code == CODE_OK) code = protect_bases(root, snapshot, 0, o);
+        if (code == CODE_OK) code = list_sources(&l, root);
+    }
+    if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
+    if (code == CODE_OK && o->remove_source) code = remove_directory_source(root, snapshot, &l, o);
+    free_listing(&l);
+    free(snapshot);
+    free(root);
+    return code;
+}

@@ -1,0 +1,25 @@
+/* compress.h - lmc FILE..., lmc DIR: files and directories to snapshots
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_COMPRESS_H
+#define LMC_CLI_COMPRESS_H
+
+#include "../sys/platform.h"
+
+struct listing;
+struct options;
+
+/* Removes what was listed and no more: a file that came later keeps its directories. */
+int remove_listing(const struct listing *l, const char *root);
+
+/* is_named: see struct source */
+int compress_file(const char *path, int is_named, const struct options *o);
+
+/* The listing must outlive the members. */
+int compress_listing(const struct listing *l, const char *root, const char *snapshot,
+                     const struct options *o);
+
+/* One snapshot of everything below path. */
+int compress_directory(const char *path, const struct options *o);
+
+#endif

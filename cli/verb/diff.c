@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include "diff.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "../format/hex.h"
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../job/difference.h"
+#include "../sys/memory.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+
+static double bits_per_element(uint64_t size, uint64_t n)
+{
+    return n ? 8.0 * (double)size / (double)n : 0.0;
+}
+
+static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
+{
+    struct diff_row sum;
+    memset(&sum, 0, sizeof sum);
+    *size = 0;
+    for (size_t i = 0; i < d->n_rows; i++)
+        if (d->rows[i].kind != DIFF_REMOVED) {
+            sum.n += d->rows[i].n;
+            sum.n_changed += d->rows[i].n_changed;
+            sum.delta += d->rows[i].delta;
+            sum.direct += d->rows[i].direct;
+            *size += d->rows[i].item->size;
+        }
+    return sum;
+}
+
+static void print_diff_numbers(const struct diff_row *row, uint64_t size)
+{
+    printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size,
+           row->n ? percent(row->n_changed, row->n) : 0.0, (unsigned long long)row->delta,
+           bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
+           bits_per_element(row->direct, row->n));
+}
+
+static void print_diff(const struct diff *d)
+{
+    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    uint64_t size;
+    struct diff_row sum = sum_rows(d, &size);
+    size_t counts[DIFF_KINDS] = {0};
+    const char *separator = "";
+    for (int i = 0; i < 2; i++) {
+        const struct base *b = i ? d->b : d->a;
+        format_identity(identity, b->identity);
+        printf("%s identity %s  ", i ? "to  " : "from", identity);
+        print_name(b->name);
+        putchar('\n');
+    }
+    printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape", "size",
+           "changed", "delta", "bits", "direct", "bits");
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *row = &d->rows[i];
+        counts[row->kind]++;
+        *shape = 0;
+        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
+        printf("  %-8s ", diff_names[row->kind]);
+        print_dtype(row->item->tensor ? row->item->dtype : "file");
+        printf("%-18s ", shape);
+        if (row->kind == DIFF_REMOVED)
+            printf("%14llu %73s", (unsigned long long)row->item->size, "");
+        else print_diff_numbers(row, row->item->size);
+        print_item_name(row->item);
+    }
+    printf("  %-36s ", "all");
+    print_diff_numbers(&sum, size);
+    for (int kind = 0; kind < DIFF_KINDS; kind++)
+        if (counts[kind]) {
+            printf("%s%llu %s", separator, (unsigned long long)counts[kind], diff_names[kind]);
+            separator = ", ";
+        }
+    putchar('\n');
+}
+
+static json_t *make_json_row(const struct diff_row *row)
+{
+    json_t *object = make_json_item(row->item);
+    set_json(object, "status", json_string(diff_names[row->kind]));
+    if (row->kind != DIFF_REMOVED) {
+        set_json_number(object, "elements", row->n);
+        set_json_number(object, "changed_elements", row->n_changed);
+        set_json_number(object, "delta_size", row->delta);
+        set_json_number(object, "direct_size", row->direct);
+    }
+    return object;
+}
+
+static void print_json_diff(const struct diff *d)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *tensors = (json_t *)check_memory(json_array()),
+           *files = (json_t *)check_memory(json_array());
+    uint64_t size;
+    struct diff_row sum = sum_rows(d, &size);
+    for (size_t i = 0; i < d->n_rows; i++)
+        json_array_append_new(d->rows[i].item->tensor ? tensors : files,
+                              make_json_row(&d->rows[i]));
+    set_json(object, "from", make_json_side(d->a));
+    set_json(object, "to", make_json_side(d->b));
+    set_json(object, "tensors", tensors);
+    set_json(object, "files", files);
+    set_json_number(object, "size", size);
+    set_json_number(object, "elements", sum.n);
+    set_json_number(object, "changed_elements", sum.n_changed);
+    set_json_number(object, "delta_size", sum.delta);
+    set_json_number(object, "direct_size", sum.direct);
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+int diff_snapshots(char *from, char *to, const struct options *o)
+{
+    char *names[2];
+    struct diff d;
+    size_t n = o->bases->n;
+    int code;
+    names[0] = from;
+    names[1] = to;
+    code = add_snapshots(names, 2, "diff", o);
+    if (code != CODE_OK) return code;
+    memset(&d, 0, sizeof d);
+    d.o = o;
+    d.a = &o->bases->list[n];
+    d.b = &o->bases->list[n + 1];
+    code = prepare_base(d.a, o);
+    if (code == CODE_OK) code = prepare_base(d.b, o);
+    if (code == CODE_OK) {
+        collect_diff_items(&d.old_items, d.a);
+        collect_diff_items(&d.new_items, d.b);
+        progress_start(to, LMC_UNKNOWN_SIZE);
+        match_items(&d);
+        code = measure_all(&d);
+        progress_clear();
+    }
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK && o->json) print_json_diff(&d);
+    else if (code == CODE_OK) print_diff(&d);
+    free(d.old_items.list);
+    free(d.new_items.list);
+    free(d.rows);
+    return code;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+#include "list.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "../choose/record.h"
+#include "../format/hex.h"
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../format/tensors.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+
+/* What the rules did, from the metadata; NULL: nothing is known. To be released. */
+static json_t *load_record(const struct archive *a)
+{
+    char *text = copy_metadata(a, POLICY_KEY);
+    json_t *record = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return record;
+}
+
+static char *make_choice_key(const char *path, const char *name)
+{
+    size_t size = strlen(path) + strlen(name) + 2;
+    char *key = (char *)resize(NULL, size, 1);
+    snprintf(key, size, "%s\n%s", path, name);
+    return key;
+}
+
+/* The record's entries by path and name. */
+static json_t *index_choices(const json_t *record)
+{
+    json_t *choices = (json_t *)check_memory(json_object()), *item;
+    size_t i;
+    json_array_foreach(json_object_get(record, "tensors"), i, item)
+    {
+        const char *path = json_string_value(json_object_get(item, "path")),
+                   *name = json_string_value(json_object_get(item, "name"));
+        char *key = path && name ? make_choice_key(path, name) : NULL;
+        if (key) set_json(choices, key, json_incref(item));
+        free(key);
+    }
+    return choices;
+}
+
+static void print_choice(const json_t *choices, const char *path, const char *name)
+{
+    static const char *const keys[] = {"role", "rule", "choice", "reason"};
+    char *key = make_choice_key(path, name);
+    const json_t *choice = json_object_get(choices, key);
+    for (size_t i = 0; choice && i < sizeof keys / sizeof *keys; i++) {
+        const char *text = json_string_value(json_object_get(choice, keys[i]));
+        printf(i ? ", %s " : "        %s ", keys[i]);
+        print_name(text ? text : "?");
+    }
+    if (choice) putchar('\n');
+    free(key);
+}
+
+static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
+                         const json_t *choices, const struct options *o)
+{
+    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
+    format_shape(shape, sizeof shape, t);
+    printf("    ");
+    print_dtype(t->dtype);
+    printf("%-18s %14llu %14llu %6.2f %%  ", shape, (unsigned long long)t->size,
+           (unsigned long long)packed, percent(packed, t->size));
+    print_name(t->name);
+    if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
+    if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
+    if (o->verbosity >= 2) {
+        format_identity(identity, t->identity);
+        printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
+    }
+    putchar('\n');
+    if (o->verbosity >= 2) print_choice(choices, lmc_get_file(a->reader, file)->path, t->name);
+}
+
+static void print_file(const struct archive *a, size_t number, const json_t *choices,
+                       const struct options *o)
+{
+    const lmc_file *f = lmc_get_file(a->reader, number);
+    uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
+    int is_directory = f->kind == LMC_FILE_DIRECTORY;
+    if (is_directory) printf("  %-68s", "directory");
+    else
+        printf("  %-27s %14llu %14llu %6.2f %%  ", "file", (unsigned long long)f->size,
+               (unsigned long long)packed, percent(packed, f->size));
+    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
+    if (o->verbosity >= 2) {
+        if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
+        if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
+        if (!is_directory) printf("  crc %08x", (unsigned)f->crc);
+    }
+    putchar('\n');
+    for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
+}
+
+static void print_archive(const struct archive *a, const struct options *o)
+{
+    size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0, n_lossy = 0;
+    json_t *record = load_record(a), *choices = index_choices(record);
+    uint64_t size = 0, packed = archive_size(a);
+    uint8_t bytes[LMC_IDENTITY_SIZE];
+    char identity[2 * LMC_IDENTITY_SIZE + 1];
+    for (size_t i = 0; i < n; i++) {
+        size += lmc_get_file(a->reader, i)->size;
+        n_directories += lmc_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
+        n_tensors += lmc_get_file(a->reader, i)->n_tensors;
+        n_lossy += count_lossy(lmc_get_file(a->reader, i));
+    }
+    lmc_get_identity(a->reader, bytes);
+    format_identity(identity, bytes);
+    print_name(a->name);
+    printf(": %llu file%s, ", (unsigned long long)(n - n_directories),
+           n - n_directories == 1 ? "" : "s");
+    if (n_directories)
+        printf("%llu director%s, ", (unsigned long long)n_directories,
+               n_directories == 1 ? "y" : "ies");
+    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)", (unsigned long long)n_tensors,
+           n_tensors == 1 ? "" : "s", (unsigned long long)size, (unsigned long long)packed,
+           percent(packed, size));
+    if (n_lossy)
+        printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy,
+               n_lossy == 1 ? "" : "s");
+    printf("\n  identity %s\n", identity);
+    if (a->chain_depth) {
+        char *name = copy_metadata(a, BASE_KEY);
+        format_identity(identity, a->wanted);
+        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth,
+               a->chain_depth == 1 ? "" : "s", name ? ", then called " : "");
+        print_name(name ? name : "");
+        putchar('\n');
+        free(name);
+    }
+    printf("    dtype    shape                        size         packed   ratio  name\n");
+    for (size_t i = 0; i < n; i++) print_file(a, i, choices, o);
+    json_decref(choices);
+    json_decref(record);
+}
+
+static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *shape = (json_t *)check_memory(json_array());
+    for (unsigned i = 0; i < t->rank; i++)
+        json_array_append_new(shape, make_json_number(t->shape[i]));
+    set_json_text(object, "name", t->name);
+    set_json_text(object, "dtype", t->dtype);
+    set_json(object, "shape", shape);
+    set_json_number(object, "offset", t->offset);
+    set_json_number(object, "size", t->size);
+    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, file, t->offset, t->size));
+    set_json_identity(object, "identity", t->identity);
+    if (t->loss.generation) {
+        json_t *loss = (json_t *)check_memory(json_object());
+        set_json_number(loss, "generation", t->loss.generation);
+        set_json(loss, "measure", json_string(name_measure(&t->loss)));
+        set_json_real(loss, "error", t->loss.error);
+        set_json(object, "loss", loss);
+    }
+    return object;
+}
+
+static json_t *make_json_file(const struct archive *a, size_t number)
+{
+    const lmc_file *f = lmc_get_file(a->reader, number);
+    json_t *object = (json_t *)check_memory(json_object()),
+           *tensors = (json_t *)check_memory(json_array());
+    char crc[9];
+    snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
+    set_json_text(object, "path", f->path);
+    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    set_json_number(object, "size", f->size);
+    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, number, 0, f->size));
+    set_json(object, "crc32c", json_string(crc));
+    if (f->has_mode) set_json_number(object, "mode", f->mode);
+    if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
+    if (f->n_tensors == 0) set_json_identity(object, "identity", f->identity);
+    for (size_t i = 0; i < f->n_tensors; i++)
+        json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
+    set_json(object, "tensors", tensors);
+    return object;
+}
+
+static json_t *make_json_metadata(const struct archive *a)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    const char *key;
+    const void *value;
+    size_t size;
+    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
+        size_t length = strlen(key);
+        json_t *name = json_stringn(key, length);
+        char *hex = (char *)resize(NULL, 2 * length + 5, 1);
+        memcpy(hex, "hex:", 4);
+        format_hex(hex + 4, key, length);
+        set_json(object, name ? key : hex,
+                 make_json_string((const char *)value, size)); /* two keys never become one */
+        json_decref(name);
+        free(hex);
+    }
+    return object;
+}
+
+/* One line for each snapshot. */
+static void print_json(const struct archive *a)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *files = (json_t *)check_memory(json_array());
+    uint8_t bytes[LMC_IDENTITY_SIZE];
+    uint64_t size = 0, n_lossy = 0;
+    json_t *record = load_record(a);
+    lmc_get_identity(a->reader, bytes);
+    for (size_t i = 0; i < lmc_count_files(a->reader); i++) {
+        n_lossy += count_lossy(lmc_get_file(a->reader, i));
+        size += lmc_get_file(a->reader, i)->size;
+        json_array_append_new(files, make_json_file(a, i));
+    }
+    set_json_text(object, "snapshot", a->name);
+    set_json_identity(object, "identity", bytes);
+    if (a->chain_depth) set_json_identity(object, "base_identity", a->wanted);
+    set_json_number(object, "chain_depth", a->chain_depth);
+    set_json_number(object, "size", size);
+    set_json_number(object, "packed_size", archive_size(a));
+    set_json_number(object, "lossy_tensors", n_lossy);
+    if (record) set_json(object, "policy", record);
+    set_json(object, "files", files);
+    set_json(object, "metadata", make_json_metadata(a));
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+int list_file(const char *path, const struct options *o)
+{
+    struct archive a;
+    int code = open_archive_file(&a, path, o);
+    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    if (code == CODE_OK && o->json) print_json(&a);
+    else if (code == CODE_OK) print_archive(&a, o);
+    close_archive(&a);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* recode.h - lmc fold, lmc rebase: a snapshot against another base
+ * SPDX-License-Identifier: MIT
+ *
+ * The snapshot is read through its chain, window by window, and written again: at no time does it
+ * exist as a whole. Files keep their order (but see find_twins), paths, attributes and tensors, so
+ * it has the same identity, and restores the same bytes.
+ */
+#ifndef LMC_CLI_RECODE_H
+#define LMC_CLI_RECODE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+struct options;
+
+/* Writes the snapshot at path tip, of whatever chain, against the base called onto (NULL: none) to
+ * output (NULL: standard output). The bases hold all that the chain needs, and onto. */
+int recode_snapshot(const char *tip, const char *onto, const char *output, const struct options *o);
+
+/* One delta out of those at paths, in whatever order, against the first base that is none of them.
+ */
+int fold_deltas(char **paths, size_t n, const char *output, const struct options *o);
+
+int rebase_snapshot(const char *path, const char *output, const struct options *o);
+
+#endif

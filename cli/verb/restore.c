@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+#include "restore.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../input/source.h"
+#include "../job/restorer.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "../sys/tree.h"
+
+static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
+{
+    char *path = join_path(root, record->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0, code = CODE_OK;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    size_t got = BUFFER_SIZE;
+#ifdef POSIX_FADV_DONTNEED
+    if (fd >= 0) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+    while (!error && got == BUFFER_SIZE) {
+        error = read_full(fd, buffer, BUFFER_SIZE, &got);
+        crc = lmc_crc32c(crc, buffer, got);
+        size += got;
+    }
+    if (fd >= 0) close(fd);
+    if (error) code = fail_errno(path, error, "cannot be read again, so nothing was removed");
+    else if (size != record->size || crc != record->crc)
+        code = fail(CODE_ERROR, path, "does not read back as it was written; nothing was removed");
+    free(path);
+    return code;
+}
+
+static int remove_snapshot(const struct restore *r)
+{
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    int code = CODE_OK;
+    for (size_t i = 0; i < r->n_records && code == CODE_OK; i++)
+        code = verify_record(r->target, &r->records[i], buffer);
+    free(buffer);
+    if (code == CODE_OK && unlink(r->input) != 0)
+        code = fail_errno(r->input, errno, "cannot remove it");
+    return code;
+}
+
+/* Where path is restored to; NULL: to standard output. *code: what was reported. */
+static char *name_target(const char *path, const struct options *o, int *code)
+{
+    const char *name = o->output ? o->output : path;
+    size_t size = strlen(name);
+    *code = CODE_OK;
+    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
+    if (o->output) {
+        while (size > 1 && name[size - 1] == '/') size--;
+        return copy_string(name, size);
+    }
+    if (!has_suffix(path)) {
+        *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
+        return NULL;
+    }
+    return copy_string(path, size - strlen(SUFFIX));
+}
+
+int restore_file(const char *path, const struct options *o)
+{
+    struct restore r;
+    struct source s;
+    const lmc_base *base;
+    double start = now();
+    int code;
+    memset(&r, 0, sizeof r);
+    r.o = o;
+    r.input = path;
+    r.outlet.fd = r.fd_again = -1;
+    code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK) r.target = name_target(path, o, &code);
+    if (code == CODE_OK) code = protect_bases(path, r.target, o->force, o);
+    if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK) {
+        if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
+        progress_start(s.name, s.size);
+        code = finish_restore(&r, run_restore(&r, &s, base));
+        progress_clear();
+    }
+    if (code == CODE_OK) say_sizes(o, s.name, progress_done(), r.total, r.total, start);
+    if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
+        say(s.name,
+            "holds %llu quantised tensor%s, near what was compressed, but not equal; 'lmc -l' "
+            "tells how near",
+            (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
+    close_source(&s);
+    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
+    for (size_t i = 0; i < r.n_records; i++) free(r.records[i].path);
+    free(r.records);
+    for (size_t i = 0; i < r.n_paths; i++) free(r.paths[i]);
+    free(r.paths);
+    for (size_t i = 0; i < r.n_directories; i++) free(r.directories[i].path);
+    free(r.directories);
+    free_listing(&r.replaced);
+    free(r.target);
+    return code;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+#include "salvage.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../job/restored_tree.h"
+#include "../job/restorer.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/replace.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+#include "../sys/tree.h"
+#include "salvage_report.h"
+
+static int open_part(struct salvage *s, const lmc_file *file, const char *directory,
+                     const char *path)
+{
+    lmc_file below = *file;
+    char *full = join_path(directory, path);
+    int code;
+    below.path = full;
+    code = begin_tree_file(&s->tree, &below);
+    free(full);
+    return code;
+}
+
+/* The file in work is complete: it goes where it belongs. *where: its name below the output; NULL:
+ * there is nothing of it. */
+static int close_part(struct salvage *s, const lmc_file *file, const char *path, int is_whole,
+                      char **where)
+{
+    lmc_file below = *file;
+    char *from = join_path("whole", path), *to = join_path(is_whole ? "whole" : "partial", path);
+    int code, error = 0;
+    *where = NULL;
+    below.path = from;
+    code = end_tree_file(&s->tree, &below);
+    if (code == CODE_OK && !is_whole) {
+        char *old = join_path(s->tree.root, from), *new = join_path(s->tree.root, to);
+        lock_temporary();
+        if (s->got == 0) error = unlink(old) == 0 ? 0 : errno;
+        else {
+            error = make_parents(new, strlen(s->tree.root));
+            if (!error) error = move_without_overwriting(old, new);
+        }
+        for (char *slash = strrchr(old, '/'); !error && slash > old + strlen(s->tree.root);
+             slash = strrchr(old, '/')) { /* directories that were made for it */
+            *slash = 0;
+            if (rmdir(old) != 0) break;
+        }
+        unlock_temporary();
+        free(old);
+        free(new);
+        if (error) code = fail_errno(path, error, "cannot write it");
+    }
+    if (code == CODE_OK && (is_whole || s->got)) *where = copy_string(to, strlen(to));
+    free(from);
+    free(to);
+    return code;
+}
+
+static int skip_bytes(struct outlet *out, uint64_t size)
+{
+    if (size > INT64_MAX - out->size) return EFBIG;
+    if (lseek(out->fd, (off_t)size, SEEK_CUR) < 0) return errno;
+    out->size += size;
+    return 0;
+}
+
+static void add_loss(struct salvage *s, const lmc_range *range)
+{
+    struct loss *last = s->n_losses ? &s->losses[s->n_losses - 1] : NULL;
+    if (last && last->end == range->offset && last->status == range->status) {
+        last->end += range->size;
+        return;
+    }
+    if (s->n_losses == s->room) {
+        s->room = s->room * 2 + 16;
+        s->losses = (struct loss *)resize(s->losses, s->room, sizeof *s->losses);
+    }
+    last = &s->losses[s->n_losses++];
+    last->start = range->offset;
+    last->end = range->offset + range->size;
+    last->status = range->status;
+}
+
+/* What a file is called whose FILE section is lost, or that has no name of its own. */
+static char *name_part(const struct salvage *s, size_t number, const lmc_file *file)
+{
+    const char *name =
+        strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
+    char text[40];
+    if (!lmc_is_described(s->archive.reader, number)) {
+        snprintf(text, sizeof text, "file-%04llu", (unsigned long long)number);
+        return copy_string(text, strlen(text));
+    }
+    if (*file->path) return copy_string(file->path, strlen(file->path));
+    return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
+}
+
+static int next_range(struct salvage *s, lmc_range *range, int *is_end)
+{
+    enum lmc_status status = lmc_next_range(s->archive.reader, range);
+    *is_end = status == LMC_ERR_NOT_FOUND;
+    if (status == LMC_ERR_MEMORY) check_memory(NULL);
+    if (status == LMC_OK) progress_add(range->size);
+    return status == LMC_OK || *is_end ? CODE_OK : fail_archive(&s->archive, status);
+}
+
+/* File number n; *range: its first range, then that of the next file. */
+static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_end)
+{
+    const lmc_file *file = lmc_get_file(s->archive.reader, n);
+    int is_described = lmc_is_described(s->archive.reader, n), is_whole, code;
+    char *path = name_part(s, n, file), *where = NULL;
+    uint64_t size = 0;
+    s->n_losses = 0;
+    s->got = 0;
+    code = open_part(s, file, is_described ? "whole" : "unnamed", path);
+    while (code == CODE_OK && !*is_end && range->file_number == n) {
+        int error = range->status == LMC_OK
+                        ? outlet_write(&s->tree.outlet, range->data, (size_t)range->size)
+                        : skip_bytes(&s->tree.outlet, range->size);
+        size += range->size;
+        if (error) code = fail_errno(path, error, "cannot write it");
+        else if (range->status == LMC_OK) s->got += range->size;
+        else add_loss(s, range);
+        if (code == CODE_OK) code = next_range(s, range, is_end);
+    }
+    is_whole = s->n_losses == 0 && file->size != LMC_UNKNOWN_SIZE &&
+               lmc_confirm(s->archive.reader, n, NULL) >= 0;
+    if (code == CODE_OK && is_described) {
+        code = close_part(s, file, path, is_whole || file->kind == LMC_FILE_DIRECTORY, &where);
+    } else if (code == CODE_OK) {
+        lmc_file below = *file;
+        below.path = where = join_path("unnamed", path);
+        code = end_tree_file(&s->tree, &below);
+    }
+    if (code == CODE_OK) report_file(s, n, file, size, where);
+    free(path);
+    free(where);
+    return code;
+}
+
+/* Blocks without a place. */
+static int salvage_rest(struct salvage *s, lmc_range *range, int *is_end)
+{
+    int code = CODE_OK;
+    while (code == CODE_OK && !*is_end) {
+        lmc_file file;
+        char name[64];
+        json_t *entry = (json_t *)check_memory(json_object());
+        memset(&file, 0, sizeof file);
+        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->position.run,
+                 (unsigned long)range->position.block);
+        set_json_number(entry, "run", range->position.run);
+        set_json_number(entry, "block", range->position.block);
+        set_json_number(entry, "size", range->size);
+        set_json(entry, "state",
+                 json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
+        if (json_array_append_new(s->unplaced, entry) != 0) check_memory(NULL);
+        s->n_unplaced++;
+        if (range->status == LMC_OK) {
+            char *path = join_path("unplaced", name);
+            file.path = path;
+            code = begin_tree_file(&s->tree, &file);
+            if (code == CODE_OK) {
+                int error = outlet_write(&s->tree.outlet, range->data, (size_t)range->size);
+                code = error ? fail_errno(name, error, "cannot write it")
+                             : end_tree_file(&s->tree, &file);
+            }
+            free(path);
+        }
+        if (code == CODE_OK) code = next_range(s, range, is_end);
+    }
+    return code;
+}
+
+/* Directories that were left empty have been removed, perhaps; those of the snapshot come back. */
+static int complete_directories(struct salvage *s)
+{
+    int error = 0;
+    for (size_t i = 0; i < s->tree.n_directories && !error; i++) {
+        char *path = join_path(s->tree.root, s->tree.directories[i].path);
+        lock_temporary();
+        error = make_parents(path, strlen(s->tree.root));
+        if (!error && mkdir(path, 0777) != 0 && errno != EEXIST) error = errno;
+        unlock_temporary();
+        free(path);
+    }
+    return error ? fail_errno(s->tree.target, error, "cannot create a directory in it") : CODE_OK;
+}
+
+/* The base: the one that the header names; where that is damaged, the first that is given, for
+ * every block knows whether it is the right one. */
+static int choose_salvage_base(struct salvage *s, const lmc_base **base)
+{
+    const struct options *o = s->o;
+    int code;
+    *base = NULL;
+    if (o->bases->n == 0) return CODE_OK;
+    if (s->archive.chain_depth) return find_base_of_archive(&s->archive, base, o);
+    code = prepare_base(&o->bases->list[0], o);
+    o->bases->code = CODE_OK;
+    if (code == CODE_OK) *base = &o->bases->list[0].source;
+    return code;
+}
+
+static int open_salvage(struct salvage *s, const lmc_base *base)
+{
+    lmc_source source;
+    lmc_reader_options options;
+    enum lmc_status status;
+    source.read_at = read_archive;
+    source.user = &s->archive;
+    source.size = archive_size(&s->archive);
+    memset(&options, 0, sizeof options);
+    options.base = base;
+    options.lender = s->archive.lender;
+    options.salvage = 1;
+    status = lmc_open_reader(&s->archive.reader, &source, &options);
+    if (status == LMC_ERR_MEMORY) check_memory(NULL);
+    if (status == LMC_ERR_NOT_LMC)
+        return fail(CODE_CORRUPT, s->archive.name, "nothing of a snapshot was found in it");
+    return status == LMC_OK && lmc_get_damage(s->archive.reader, &s->damage) == LMC_OK
+               ? CODE_OK
+               : fail_archive(&s->archive, status);
+}
+
+static int run_salvage(struct salvage *s)
+{
+    lmc_range range;
+    int is_end = 0, code;
+    code = begin_tree(&s->tree);
+    if (code != CODE_OK) return code;
+    s->tree.started = s->tree.is_tree = 1;
+    if (!s->o->json && s->o->verbosity > 0) {
+        print_name(s->archive.name);
+        printf(":\n");
+    }
+    progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
+    if (code == CODE_OK) code = next_range(s, &range, &is_end);
+    if (code == CODE_OK && is_end && lmc_count_files(s->archive.reader) == 0)
+        code = fail(CODE_CORRUPT, s->archive.name,
+                    "nothing of a snapshot was found in it but its header");
+    for (size_t i = 0; i < lmc_count_files(s->archive.reader) && code == CODE_OK; i++)
+        code = salvage_part(s, i, &range, &is_end);
+    if (code == CODE_OK) code = salvage_rest(s, &range, &is_end);
+    progress_clear();
+    if (code == CODE_OK) code = complete_directories(s);
+    if (code == CODE_OK) code = write_report(s);
+    return code;
+}
+
+int salvage_file(const char *path, const struct options *o)
+{
+    struct salvage s;
+    const lmc_base *base;
+    int code;
+    memset(&s, 0, sizeof s);
+    s.o = s.tree.o = o;
+    s.tree.input = path;
+    s.tree.outlet.fd = s.tree.fd_again = -1;
+    s.report = (json_t *)check_memory(json_object());
+    s.files = (json_t *)check_memory(json_array());
+    s.unplaced = (json_t *)check_memory(json_array());
+    code = open_archive_file(&s.archive, path, o);
+    if (code == CODE_OK) {
+        s.tree.input_stat = &s.archive.st;
+        if (o->output) s.tree.target = copy_string(o->output, strlen(o->output));
+        else {
+            size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+            s.tree.target = (char *)resize(NULL, size + sizeof ".salvaged", 1);
+            memcpy(s.tree.target, path, size);
+            strcpy(s.tree.target + size, ".salvaged");
+        }
+        code = protect_bases(path, s.tree.target, 0, o);
+    }
+    if (code == CODE_OK) code = choose_salvage_base(&s, &base);
+    if (code == CODE_OK) code = open_salvage(&s, base);
+    if (code == CODE_OK) code = finish_restore(&s.tree, run_salvage(&s));
+    if (code == CODE_OK) code = worse(conclude(&s), check_bases(o));
+    close_archive(&s.archive);
+    json_decref(s.report);
+    json_decref(s.files);
+    json_decref(s.unplaced);
+    free(s.losses);
+    for (size_t i = 0; i < s.tree.n_directories; i++) free(s.tree.directories[i].path);
+    free(s.tree.directories);
+    free_listing(&s.tree.replaced);
+    free(s.tree.target);
+    return code;
+}

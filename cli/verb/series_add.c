@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+#include "series_add.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../input/base.h"
+#include "../input/compare.h"
+#include "../input/options.h"
+#include "../input/source.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+#include "../sys/tree.h"
+#include "compress.h"
+#include "series_chain.h"
+#include "series_look.h"
+#include "series_manifest.h"
+#include "series_open.h"
+#include "series_options.h"
+
+struct newcomer {
+    char *path;
+    int is_tree;
+    struct listing l; /* of a tree */
+    struct look look; /* before anything was read */
+};
+
+static void close_newcomer(struct newcomer *c)
+{
+    free_listing(&c->l);
+    free(c->path);
+}
+
+char *name_of_source(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    char *whole = copy_without_slashes(path);
+    const char *name = base_name(whole);
+    size_t size = strlen(name), length = sizeof suffix - 1;
+    char *result = copy_string(
+        name, size > length && strcmp(name + size - length, suffix) == 0 ? size - length : size);
+    free(whole);
+    return result;
+}
+
+static int is_or_holds(const char *outer, const char *inner)
+{
+    struct stat st, other;
+    return stat(outer, &st) == 0 && stat(inner, &other) == 0 &&
+           (same_file(&st, &other) || lies_within(inner, outer));
+}
+
+/* That it is something a series takes, and that it does not hold the series. To be done before the
+ * series is begun. */
+static int check_newcomer(const char *directory, const char *path, const struct options *o)
+{
+    struct stat st, link;
+    char *own = copy_without_slashes(directory), *parent = directory_of(own),
+         *lock = join_path(own, LOCK_NAME);
+    int is_there = stat(path, &st) == 0;
+    int is_inside =
+        is_there && (S_ISDIR(st.st_mode) ? is_or_holds(path, own) || is_or_holds(path, parent)
+                                         : is_or_holds(path, lock));
+    free(own);
+    free(parent);
+    free(lock);
+    if (is_dash(path))
+        return fail(CODE_USAGE, NULL, "a series takes files and directories, no standard input");
+    if (!is_there) return fail_errno(path, errno, "cannot open it");
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, path, "is neither a file nor a directory");
+    if (S_ISREG(st.st_mode) && has_suffix(path))
+        return fail(CODE_ERROR, path,
+                    "is named " SUFFIX " already; restore it, and add what comes out");
+    if (is_inside)
+        return fail(CODE_ERROR, path,
+                    "is or holds the series itself; choose another directory for that");
+    if (o->remove_source && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
+        return fail(CODE_ERROR, path,
+                    "is a link, and --rm removes only what it is told by its own name; name that");
+    return CODE_OK;
+}
+
+/* To be closed in any case. */
+static int open_newcomer(struct newcomer *c, const char *path)
+{
+    struct stat st;
+    int code = CODE_OK;
+    memset(c, 0, sizeof *c);
+    c->path = copy_without_slashes(path);
+    c->look = look_at(c->path);
+    if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot look at it");
+    c->is_tree = S_ISDIR(st.st_mode);
+    if (c->is_tree) code = list_sources(&c->l, c->path);
+    return code;
+}
+
+/* When what is on the disk was compared with it. */
+static int remove_newcomer(const struct newcomer *c, const char *name)
+{
+    struct look again = look_at(c->path);
+    if (!again.is_whole || again.digest != c->look.digest)
+        return fail(CODE_ERROR, c->path,
+                    "was changed meanwhile, and is not removed; its snapshot, as it was before, is "
+                    "kept as %s",
+                    name);
+    if (c->is_tree) return remove_listing(&c->l, c->path);
+    return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
+}
+
+/* Restores the snapshot and compares. may_lack: a part of the source may be gone; may_lose: see
+ * verify_snapshot */
+static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
+                           int may_lose, const struct options *o)
+{
+    size_t n_files = 0;
+    int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
+    if (code == CODE_OK && c->is_tree && n_files != c->l.n - 1)
+        code = fail(CODE_ERROR, c->path, "holds something that %s does not; nothing was removed",
+                    snapshot);
+    return code;
+}
+
+static const struct snapshot *find_latest(const struct series *s)
+{
+    for (size_t i = s->n; i-- > 0;)
+        if (s->list[i].state == STATE_KEPT) return &s->list[i];
+    return NULL;
+}
+
+/* What the next one is coded against; NULL: nothing. */
+static const struct snapshot *choose_base_of_next(const struct series *s)
+{
+    const struct snapshot *latest = find_latest(s), *same;
+    long n;
+    if (!latest || is_given(s->o, SERIES_ANCHOR)) return NULL;
+    if (count_deltas(s, latest) < 0) {
+        say(latest->path, "cannot be restored, so the new snapshot is not coded against it; see "
+                          "'lmc series DIR verify'");
+        return NULL;
+    }
+    same = find_shallowest(s, latest->identity, (uint64_t)latest->depth + 1, 1);
+    n = count_deltas(s, same);
+    return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
+}
+
+/* Makes the file; *is_made: it is there, and is ours. */
+static int make_snapshot(const struct series *s, const struct newcomer *c, struct snapshot *e,
+                         int verifies, int *is_made)
+{
+    const struct snapshot *base = choose_base_of_next(s);
+    struct chain chain;
+    int code;
+    begin_chain(&chain, s->o);
+    chain.o.output = e->path;
+    if (base) add_links(&chain, s, base, 1);
+    code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &chain.o)
+                      : compress_file(c->path, 1, &chain.o);
+    *is_made = code == CODE_OK;
+    if (code == CODE_OK && verifies)
+        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
+    if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.o);
+    free_bases(&chain.bases);
+    if (code == CODE_OK && s->o->verbosity >= 2)
+        say(e->path, base ? "a delta of %s" : "an anchor", base ? base->name : "");
+    return code;
+}
+
+/* Reserves the name, makes the snapshot, confirms it, removes the source if asked: each when the
+ * disk has what was before. */
+static int add_newcomer(struct series *s, const struct newcomer *c, const char *name, int verifies)
+{
+    const char *source = base_name(c->path);
+    struct snapshot *e = add_entry_to_series(s, name, find_fault_of_name(source) ? NULL : source);
+    struct stat st;
+    int is_made = 0, code;
+    e->state = STATE_ADDING;
+    e->time = (int64_t)time(NULL);
+    if (lstat(e->path, &st) == 0)
+        return fail(CODE_ERROR, e->path,
+                    "is there already, but not in the list; move it away, or take it in with 'lmc "
+                    "series DIR rebuild'");
+    code = save_manifest(s);
+    if (code != CODE_OK) return code;
+    code = make_snapshot(s, c, e, verifies, &is_made);
+    if (code != CODE_OK) { /* as if it had not been begun; if this fails, who comes next does it */
+        if (is_made && unlink(e->path) != 0)
+            return worse(code, fail_errno(e->path, errno, "cannot remove it"));
+        drop_entries(s, STATE_ADDING);
+        return worse(code, save_manifest(s));
+    }
+    e->state = STATE_KEPT;
+    code = save_manifest(
+        s); /* after an error nobody knows whether it is confirmed: both file and source stay */
+    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e->name) : code;
+}
+
+/* A source of which the series has a snapshot already. What is left of it after a kill goes if it
+ * is the same. */
+static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
+{
+    struct chain chain;
+    int code;
+    if (!s->o->remove_source)
+        return fail(CODE_ERROR, s->directory,
+                    "has a snapshot %.250s already%s; give this one another name with --name",
+                    e->name,
+                    e->state == STATE_FORGOTTEN ? ", which is forgotten, but not removed yet" : "");
+    if (e->state == STATE_FORGOTTEN)
+        return fail(CODE_ERROR, c->path,
+                    "is not removed: its snapshot is forgotten; 'lmc series DIR keep %.250s' "
+                    "first, or add this one "
+                    "under another name",
+                    e->name);
+    code = check_chain_of(s, e, 0);
+    if (code != CODE_OK) return code;
+    begin_chain(&chain, s->o);
+    add_links(&chain, s, e, 0);
+    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
+    free_bases(&chain.bases);
+    return code == CODE_OK ? remove_newcomer(c, e->name) : code;
+}
+
+/* Another lmc that watches has done it while this one waited. */
+static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
+{
+    struct stat st;
+    return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
+}
+
+/* What is added by name may come back. */
+static void drop_gone(struct series *s, const char *name)
+{
+    struct snapshot *e = find_name(s, name);
+    if (!e || e->state != STATE_GONE) return;
+    free_entry(e);
+    memmove(e, e + 1, (size_t)(s->list + s->n - (e + 1)) * sizeof *e);
+    s->n--;
+}
+
+int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched,
+                         const struct options *o)
+{
+    struct series s;
+    struct newcomer c;
+    const struct snapshot *e;
+    int code = check_newcomer(directory, path, o), is_done;
+    if (code != CODE_OK) return code;
+    memset(&c, 0, sizeof c);
+    code = open_series(&s, directory, TO_CREATE, o);
+    if (code == CODE_OK) drop_gone(&s, name);
+    e = code == CODE_OK ? find_name(&s, name) : NULL;
+    is_done = is_watched && is_done_meanwhile(e, path, o);
+    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path);
+    if (code == CODE_OK && o->series.every) s.every = o->series.every;
+    if (code == CODE_OK && !is_done)
+        code = e ? add_again(&s, &c, e)
+                 : add_newcomer(&s, &c, name,
+                                is_watched || is_given(o, SERIES_VERIFY) || o->remove_source);
+    close_newcomer(&c);
+    close_series(&s);
+    return code;
+}
+
+int series_add(const char *directory, char **args, int n, const struct options *o)
+{
+    char *name = o->series.name ? copy_string(o->series.name, strlen(o->series.name))
+                                : name_of_source(args[0]);
+    const char *fault = find_fault_of_name(name);
+    int code;
+    (void)n;
+    if (fault)
+        code = fail(CODE_USAGE, args[0],
+                    "cannot give its name to a snapshot: it %s; choose one with --name", fault);
+    else code = add_source_to_series(directory, args[0], name, 0, o);
+    free(name);
+    return code;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#include "series_gc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/io.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+#include "recode.h"
+#include "series_chain.h"
+#include "series_manifest.h"
+#include "series_open.h"
+#include "series_options.h"
+#include "test.h"
+
+/* A name that counts as temporary: who finds it later removes it. */
+#define RECODED_NAME ".lmc-recode"
+
+/* That both restore the same bytes, which identities alone do not say: headers of files have no
+ * part in them. */
+static int compare_archives(const struct archive *a, const struct archive *b)
+{
+    size_t n = lmc_count_files(a->reader);
+    int same = n == lmc_count_files(b->reader);
+    uint8_t first[LMC_IDENTITY_SIZE] = {0}, second[LMC_IDENTITY_SIZE] = {0};
+    lmc_get_identity(a->reader, first);
+    lmc_get_identity(b->reader, second);
+    same = same && memcmp(first, second, sizeof first) == 0;
+    for (size_t i = 0; i < n && same; i++) {
+        const lmc_file *f = lmc_get_file(a->reader, i), *g = NULL;
+        for (size_t k = 0; k < n && !g; k++) { /* in the same place, as a rule */
+            const lmc_file *at = lmc_get_file(b->reader, (i + k) % n);
+            g = strcmp(f->path, at->path) == 0 ? at : NULL;
+        }
+        same = g && f->kind == g->kind && f->size == g->size && f->crc == g->crc &&
+               f->has_mode == g->has_mode && f->mode == g->mode && f->has_mtime == g->has_mtime &&
+               f->mtime_s == g->mtime_s && f->mtime_ns == g->mtime_ns;
+    }
+    return same ? CODE_OK
+                : fail(CODE_ERROR, a->name,
+                       "does not come out the same when it is coded again; nothing was removed. "
+                       "Please report this");
+}
+
+/* Reads the new file as a whole, and compares what the indexes say. */
+static int check_recoded(const char *old, const char *recoded, const struct options *o)
+{
+    struct archive a, b;
+    int code = test_file(recoded, o), result = open_archive_file(&a, old, o);
+    if (result == CODE_OK) result = read_archive_index(&a, NULL);
+    code = worse(code, result);
+    result = open_archive_file(&b, recoded, o);
+    if (result == CODE_OK) result = read_archive_index(&b, NULL);
+    code = worse(code, result);
+    if (code == CODE_OK) code = compare_archives(&a, &b);
+    close_archive(&a);
+    close_archive(&b);
+    return code;
+}
+
+/* What a kept delta whose base goes is coded against: the last one before it that is kept and does
+ * not make its chain longer, be it an ancestor or of another chain; NULL: nothing. */
+static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
+{
+    long n = count_deltas(s, e);
+    for (const struct snapshot *k = e; k-- > s->list;)
+        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth &&
+            count_deltas(s, k) < n)
+            return k;
+    return NULL;
+}
+
+/* Puts the new file in the place of the old one, when nobody reads. Both restore the same. Its time
+ * is now: it may have the size of the old one, and who copies what has changed, as rsync does,
+ * looks at size and time. */
+static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
+{
+    int error = take_lock(s, LOCK_READERS, F_WRLCK);
+    if (!error && (utimensat(AT_FDCWD, recoded, NULL, 0) != 0 || rename(recoded, e->path) != 0))
+        error = errno;
+    if (!error) error = sync_directory_of(e->path);
+    if (!error) error = set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK);
+    look_at_file(e);
+    return error ? fail_errno(e->path, error, "cannot put the new file there") : CODE_OK;
+}
+
+/* Codes it against another one that is kept, or as an anchor. */
+static int recode_entry(const struct series *s, struct snapshot *e)
+{
+    const struct snapshot *onto = choose_new_base(s, e);
+    char *recoded;
+    struct chain c;
+    int code;
+    tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
+         onto ? onto->name : "");
+    if (is_given(s->o, SERIES_DRY_RUN)) { /* what comes next builds on it */
+        e->depth = onto ? onto->depth + 1 : 0;
+        if (onto) memcpy(e->wanted, onto->identity, sizeof e->wanted);
+        return CODE_OK;
+    }
+    recoded = join_path(s->directory, RECODED_NAME);
+    begin_chain(&c, s->o);
+    add_links(&c, s, e, 0);
+    if (onto) add_links(&c, s, onto, 1);
+    code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &c.o);
+    free_bases(&c.bases);
+    if (code == CODE_OK) {
+        begin_chain(&c, s->o);
+        if (onto) add_links(&c, s, onto, 1);
+        code = check_recoded(e->path, recoded, &c.o);
+        free_bases(&c.bases);
+        if (code == CODE_OK) code = replace_file(s, recoded, e);
+        if (code != CODE_OK) unlink(recoded);
+    }
+    free(recoded);
+    return code;
+}
+
+/* Kept deltas whose base is not kept, from the oldest up. Whatever is done to one, the others find
+ * their bases: all files are there until the last is done, and no chain becomes longer. */
+static int recode_stranded(const struct series *s)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (s->list[i].state == STATE_KEPT && s->list[i].depth && !find_base_of(s, &s->list[i], 1))
+            code = recode_entry(s, &s->list[i]);
+    return code;
+}
+
+/* Removes the files of all that is forgotten, what nothing else needs first. What is not the
+ * snapshot that was added stays. */
+static int remove_forgotten(struct series *s)
+{
+    int code = CODE_OK, error = 0;
+    for (;;) {
+        struct snapshot *deepest = NULL;
+        for (size_t i = 0; i < s->n; i++) {
+            struct snapshot *e = &s->list[i];
+            if (e->state == STATE_FORGOTTEN && e->file != FILE_MISSING &&
+                (!deepest || e->depth > deepest->depth))
+                deepest = e;
+        }
+        if (!deepest) break;
+        tell(s->o, "remove", deepest->name, SUFFIX, "");
+        if (!is_given(s->o, SERIES_DRY_RUN)) {
+            code = check_entry(s, deepest);
+            if (code != CODE_OK)
+                say(deepest->path, "was to go, but is not what was added, so it stays; remove it "
+                                   "yourself, then 'lmc series DIR gc'");
+        }
+        if (code == CODE_OK && !is_given(s->o, SERIES_DRY_RUN) && unlink(deepest->path) != 0)
+            code = fail_errno(deepest->path, errno, "cannot remove it");
+        if (code != CODE_OK) return code;
+        deepest->file = FILE_MISSING;
+    }
+    if (!is_given(s->o, SERIES_DRY_RUN)) error = sync_directory_of(s->manifest_path);
+    return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+/* Whether everything that is kept can be restored, as far as can be seen without reading it all. */
+static int check_kept(const struct series *s, int only_kept)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_KEPT) {
+            int result = check_chain_of(s, &s->list[i], only_kept);
+            if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
+            code = worse(code, result);
+        }
+    return code;
+}
+
+static size_t count_state(const struct series *s, enum snapshot_state state)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) n += s->list[i].state == state;
+    return n;
+}
+
+static int collect_garbage(struct series *s)
+{
+    int code = check_kept(s, 0), error;
+    if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
+    if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
+    code = recode_stranded(s);
+    if (is_given(s->o, SERIES_DRY_RUN)) return code == CODE_OK ? remove_forgotten(s) : code;
+    if (code == CODE_OK) code = check_kept(s, 1);
+    if (code != CODE_OK) return code;
+    error = take_lock(s, LOCK_READERS, F_WRLCK);
+    if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
+    code = remove_forgotten(s);
+    if (code != CODE_OK) return code;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_FORGOTTEN) s->list[i].state = STATE_GONE;
+    return save_manifest(s);
+}
+
+int series_gc(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    int code = open_series(&s, directory, is_given(o, SERIES_DRY_RUN) ? TO_READ : TO_CHANGE, o);
+    (void)args;
+    (void)n;
+    if (code == CODE_OK) code = collect_garbage(&s);
+    close_series(&s);
+    return code;
+}

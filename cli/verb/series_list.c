@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#include "series_list.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <jansson.h>
+
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+#include "series_chain.h"
+#include "series_manifest.h"
+#include "series_open.h"
+
+static void format_time(char text[24], int64_t seconds)
+{
+    time_t t = (time_t)seconds;
+    struct tm parts;
+    if (!gmtime_r(&t, &parts) || strftime(text, 24, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+        strcpy(text, "?");
+}
+
+static const char *kind_of_entry(const struct snapshot *e)
+{
+    return e->file == FILE_MISSING   ? "missing"
+           : e->file == FILE_DAMAGED ? "damaged"
+           : e->depth                ? "delta"
+                                     : "anchor";
+}
+
+static void print_entry(const struct series *s, const struct snapshot *e, int width)
+{
+    const struct snapshot *base = find_base_of(s, e, 0);
+    char when[24], depth[24] = "-";
+    long n = count_deltas(s, e);
+    format_time(when, e->time);
+    if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
+    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  %s\n", width, e->name,
+           state_names[e->state], kind_of_entry(e), depth, (unsigned long long)e->size,
+           (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when,
+           base                                ? base->name
+           : e->file == FILE_THERE && e->depth ? "(missing)"
+                                               : "");
+}
+
+static json_t *make_json_entry(const struct series *s, const struct snapshot *e)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    const struct snapshot *base = find_base_of(s, e, 0);
+    long n = count_deltas(s, e);
+    set_json(object, "name", json_string(e->name));
+    set_json(object, "state", json_string(state_names[e->state]));
+    set_json(object, "kind", json_string(kind_of_entry(e)));
+    if (e->state != STATE_ADDING) set_json_identity(object, "identity", e->identity);
+    if (n >= 0) set_json(object, "depth", json_integer(n));
+    set_json_number(object, "size", e->size);
+    set_json_number(object, "packed_size", e->packed_size);
+    if (base) set_json(object, "base", json_string(base->name));
+    set_json(object, "time", json_integer(e->time));
+    if (e->source) set_json(object, "source", json_string(e->source));
+    return object;
+}
+
+static void print_series_as_json(const struct series *s)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *list = (json_t *)check_memory(json_array());
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE)
+            json_array_append_new(list, make_json_entry(s, &s->list[i]));
+    set_json_text(object, "series", s->directory);
+    set_json_number(object, "every", s->every);
+    set_json(object, "snapshots", list);
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+static void print_series(const struct series *s)
+{
+    uint64_t size = 0, packed = 0, n = 0;
+    int width = 4;
+    for (size_t i = 0; i < s->n; i++) {
+        int length = (int)strlen(s->list[i].name);
+        if (s->list[i].state == STATE_GONE) continue;
+        n++;
+        width = length > width ? length : width;
+        size += s->list[i].size;
+        packed += s->list[i].packed_size;
+    }
+    printf("%-*s  state      kind     depth            size          packed     ratio  added       "
+           "          base\n",
+           width, "name");
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], width);
+    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, (unsigned long long)size, (unsigned long long)packed,
+           percent(packed, size), (unsigned long long)s->every);
+}
+
+int series_list(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    int code = open_series(&s, directory, TO_READ, o);
+    (void)args;
+    (void)n;
+    if (code == CODE_OK && o->json) print_series_as_json(&s);
+    else if (code == CODE_OK) print_series(&s);
+    close_series(&s);
+    return code;
+}

@@ -1,0 +1,89 @@
+/* series_manifest.h - the list of the snapshots of a series, which survives a kill at any moment
+ * SPDX-License-Identifier: MIT
+ *
+ * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock.
+ * series.json tells which names count, in the order of adding; a name is reserved there before its
+ * file exists, and confirmed when the file is complete. What a delta is based on stands in its own
+ * header only: gc may replace a file by another one of the same content.
+ */
+#ifndef LMC_CLI_SERIES_MANIFEST_H
+#define LMC_CLI_SERIES_MANIFEST_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../lmc.h"
+
+struct options;
+
+#define MANIFEST_NAME "series.json"
+#define LOCK_NAME ".lock"
+#define DEFAULT_EVERY 16
+
+/* Of one that is gone, the name stays: or a watch that does not remove its sources would add it
+ * again, as the newest one. */
+enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN, STATE_GONE };
+
+extern const char *const state_names[];
+
+struct snapshot {
+    char *name, *path;
+    char *source; /* its name without directory; NULL: not known */
+    enum snapshot_state state;
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* zero while adding */
+    uint64_t size;                       /* of what it restores */
+    int64_t time;                        /* when it was added */
+    /* see look_at_file() */
+    enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
+    uint8_t wanted[LMC_IDENTITY_SIZE]; /* its base */
+    uint32_t depth; /* as its header has it; 0: an anchor. No less than the deltas below it */
+    uint64_t packed_size;
+};
+
+struct series {
+    const char *directory;
+    char *manifest_path;
+    const struct options *o;
+    int lock_fd;    /* -1: none; a file system for reading only */
+    uint64_t every; /* the longest chain has so many files */
+    struct snapshot *list;
+    size_t n;
+};
+
+/* What is wrong with the name of a snapshot; NULL: nothing. */
+const char *find_fault_of_name(const char *name);
+
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; if
+ * none does, that follows no letter, as that of bf16 does; if all do, the last one. 0: none */
+int find_number(const char *name, uint64_t *number);
+
+char *path_in_series(const char *directory, const char *name, const char *suffix);
+
+struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source);
+
+void free_entry(struct snapshot *e);
+
+/* Drops all entries of that state. */
+void drop_entries(struct series *s, enum snapshot_state state);
+
+void free_list(struct series *s);
+
+struct snapshot *find_name(const struct series *s, const char *name);
+
+/* Reads the header of its file. */
+void look_at_file(struct snapshot *e);
+
+/* Whether the directory holds files that are named like snapshots. */
+int holds_snapshots(const char *directory);
+
+int fail_no_manifest(const struct series *s);
+
+int load_manifest(struct series *s);
+
+/* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been
+ * killed here. */
+int save_manifest(const struct series *s);
+
+#endif

@@ -1,0 +1,31 @@
+/* series_open.h - opening a series: locks, and what a kill left behind
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_SERIES_OPEN_H
+#define LMC_CLI_SERIES_OPEN_H
+
+#include "../sys/platform.h"
+
+struct options;
+struct series;
+
+enum lock { LOCK_CHANGES, LOCK_READERS };
+
+int set_lock(const struct series *s, enum lock which, int command, short type);
+
+/* 0 or errno; waits. */
+int take_lock(const struct series *s, enum lock which, short type);
+
+/* Outputs that were never completed. A directory of such a name can be somebody's old one, see
+ * exchange_trees(). */
+int remove_temporaries(const struct series *s);
+
+enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
+
+void close_series(struct series *s);
+
+/* To be closed in any case. */
+int open_series(struct series *s, const char *directory, enum purpose purpose,
+                const struct options *o);
+
+#endif

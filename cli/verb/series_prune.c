@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "series_prune.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../input/options.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+#include "series_chain.h"
+#include "series_manifest.h"
+#include "series_open.h"
+#include "series_options.h"
+
+/* What the rules keep. A name without a number is not judged by --keep-every. */
+static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later)
+{
+    const struct series_options *r = &s->o->series;
+    uint64_t number;
+    if (r->keep_last && n_later < r->keep_last) return 1;
+    if (r->keep_every && (!find_number(e->name, &number) || number % r->keep_every == 0)) return 1;
+    for (size_t i = 0; i < r->n_keep; i++) {
+        struct snapshot *kept = NULL;
+        if (choose_entry(s, r->keep[i], STATE_KEPT, &kept) == CODE_OK && kept == e) return 1;
+    }
+    return 0;
+}
+
+/* Marks what is to be forgotten. */
+static int apply_rules(struct series *s, unsigned char *marks)
+{
+    size_t n_later = 0, n_kept = 0;
+    for (size_t i = 0; i < s->o->series.n_keep; i++) {
+        struct snapshot *e;
+        int code = choose_entry(s, s->o->series.keep[i], STATE_KEPT, &e);
+        if (code != CODE_OK) return code;
+    }
+    for (size_t i = s->n; i-- > 0;)
+        if (s->list[i].state == STATE_KEPT) {
+            marks[i] = (unsigned char)!is_kept_by_rules(s, &s->list[i], n_later++);
+            n_kept += !marks[i];
+        }
+    return n_kept || !n_later ? CODE_OK
+                              : fail(CODE_ERROR, s->directory,
+                                     "these rules keep no snapshot at all; nothing was changed. To "
+                                     "forget all, name them");
+}
+
+static int mark_names(const struct series *s, char **args, int n, enum snapshot_state from,
+                      unsigned char *marks)
+{
+    int code = CODE_OK;
+    for (int i = 0; i < n && code == CODE_OK; i++) {
+        struct snapshot *e;
+        code = choose_entry(s, args[i], from, &e);
+        if (code == CODE_OK) marks[e - s->list] = e->state == from;
+    }
+    return code;
+}
+
+static int change_states(struct series *s, const unsigned char *marks, enum snapshot_state to)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (marks[i]) {
+            tell(s->o, to == STATE_KEPT ? "keep" : "forget", s->list[i].name, "", "");
+            s->list[i].state = to;
+            n++;
+        }
+    return n && !is_given(s->o, SERIES_DRY_RUN) ? save_manifest(s) : CODE_OK;
+}
+
+int series_prune(const char *directory, char **args, int n, const struct options *o)
+{
+    int has_rules = is_given(o, SERIES_KEEP_LAST) || is_given(o, SERIES_KEEP_EVERY) ||
+                    is_given(o, SERIES_KEEP),
+        code;
+    struct series s;
+    unsigned char *marks;
+    if (has_rules == (n > 0))
+        return fail_series_usage(NULL, "'lmc series DIR prune' wants either the names to forget, "
+                                       "or rules: --keep-last K, --keep-every M, --keep NAME");
+    code = open_series(&s, directory, is_given(o, SERIES_DRY_RUN) ? TO_READ : TO_CHANGE, o);
+    marks = (unsigned char *)resize(NULL, s.n, 1);
+    memset(marks, 0, s.n);
+    if (code == CODE_OK)
+        code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
+    if (code == CODE_OK) code = change_states(&s, marks, STATE_FORGOTTEN);
+    free(marks);
+    close_series(&s);
+    return code;
+}
+
+int series_keep(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    unsigned char *marks;
+    int code = open_series(&s, directory, TO_CHANGE, o);
+    marks = (unsigned char *)resize(NULL, s.n, 1);
+    memset(marks, 0, s.n);
+    if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
+    for (size_t i = 0; i < s.n && code == CODE_OK; i++)
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0);
+    if (code == CODE_OK) code = change_states(&s, marks, STATE_KEPT);
+    free(marks);
+    close_series(&s);
+    return code;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+#include "series_restore.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+#include "cat.h"
+#include "restore.h"
+#include "series_chain.h"
+#include "series_manifest.h"
+#include "series_open.h"
+#include "test.h"
+#include "verify.h"
+
+/* An output in the directory would be taken for one that a kill has left. */
+static int check_place(const struct series *s, const char *output)
+{
+    char *parent = output ? directory_of(output) : NULL;
+    struct stat st, of_series;
+    int is_inside = parent && stat(parent, &st) == 0 && stat(s->directory, &of_series) == 0 &&
+                    same_file(&st, &of_series);
+    free(parent);
+    return is_inside
+               ? fail(CODE_ERROR, output,
+                      "lies in the series, where only lmc puts files; name another place with -o")
+               : CODE_OK;
+}
+
+/* Opens the series to read that snapshot, and makes its chain; to be closed in any case. */
+static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
+                            const char *directory, const char *name, const struct options *o)
+{
+    int code;
+    begin_chain(c, o);
+    code = open_series(s, directory, TO_READ, o);
+    if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
+    if (code == CODE_OK) code = check_chain_of(s, *e, 0);
+    if (code == CODE_OK) add_links(c, s, *e, 0);
+    c->o.to_stdout = o->to_stdout;
+    c->o.force = o->force;
+    c->o.output = o->output;
+    return code;
+}
+
+int series_restore(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    struct chain c;
+    struct snapshot *e;
+    int code = open_for_reading(&s, &c, &e, directory, args[0], o);
+    (void)n;
+    if (code == CODE_OK && !o->output && !o->to_stdout)
+        c.o.output = e->source ? e->source : e->name;
+    if (code == CODE_OK)
+        code = check_place(&s, c.o.output && !is_dash(c.o.output) ? c.o.output : NULL);
+    if (code == CODE_OK) code = restore_file(e->path, &c.o);
+    free_bases(&c.bases);
+    close_series(&s);
+    return code;
+}
+
+int series_cat(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    struct chain c;
+    struct snapshot *e;
+    int code = open_for_reading(&s, &c, &e, directory, args[0], o);
+    if (code == CODE_OK)
+        code = check_place(&s, o->output && !is_dash(o->output) ? o->output : NULL);
+    if (code == CODE_OK) code = cat_tensor(e->path, n == 2 ? args[1] : NULL, &c.o);
+    free_bases(&c.bases);
+    close_series(&s);
+    return code;
+}
+
+static int verify_entry(const struct series *s, const struct snapshot *e)
+{
+    struct chain c;
+    int code = check_chain_of(s, e, 0);
+    if (code == CODE_OK) code = check_entry(s, e);
+    if (code != CODE_OK) return code;
+    begin_chain(&c, s->o);
+    add_links(&c, s, e, 0);
+    code = test_file(e->path, &c.o);
+    free_bases(&c.bases);
+    return code;
+}
+
+/* All that are kept, and what they need: each link once, with room for one or two restored
+ * snapshots; where there can be none, each through its chain. */
+static int verify_all(const struct series *s)
+{
+    const char *scratch = getenv("TMPDIR");
+    int by_chains = access(scratch && *scratch ? scratch : s->directory, W_OK) != 0, code = CODE_OK;
+    unsigned char *needed = (unsigned char *)resize(NULL, s->n, 1);
+    char **paths = (char **)resize(NULL, s->n, sizeof *paths);
+    size_t n = 0;
+    struct chain c;
+    memset(needed, 0, s->n);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_KEPT) {
+            const struct snapshot *e = &s->list[i];
+            int result = by_chains ? verify_entry(s, e) : check_chain_of(s, e, 0);
+            if (result == CODE_OK && !by_chains) result = check_entry(s, e);
+            for (; e && result == CODE_OK; e = find_base_of(s, e, 0)) needed[e - s->list] = 1;
+            code = worse(code, result);
+        }
+    for (size_t i = 0; i < s->n; i++)
+        if (needed[i]) paths[n++] = s->list[i].path;
+    begin_chain(&c, s->o);
+    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.o));
+    free_bases(&c.bases);
+    free(paths);
+    free(needed);
+    return code;
+}
+
+int series_verify(const char *directory, char **args, int n, const struct options *o)
+{
+    struct series s;
+    struct snapshot *e;
+    int code = open_series(&s, directory, TO_READ, o);
+    if (code == CODE_OK && n == 0) code = verify_all(&s);
+    else if (code == CODE_OK)
+        for (int i = 0; i < n; i++) {
+            int result = choose_entry(&s, args[i], STATE_KEPT, &e);
+            code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
+        }
+    close_series(&s);
+    return code;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+#include "stats.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../format/scan.h"
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../job/difference.h"
+#include "../sys/memory.h"
+#include "../sys/report.h"
+#include "stats_census.h"
+#include "stats_plot.h"
+
+/* -- the table -- */
+
+static void print_share(uint64_t part, uint64_t whole)
+{
+    if (whole) printf(" %8.4f %%", percent(part, whole));
+    else printf(" %10s", "-");
+}
+
+static void print_exponent(const struct scan_format *f, const struct stats_sum *sum,
+                           unsigned percentile)
+{
+    uint64_t seen = 0, wanted = sum->n / 100 * percentile + (sum->n % 100 * percentile + 99) / 100;
+    unsigned e = 0;
+    while (e + 1 < 1u << f->exponent_bits && (seen += sum->exponents[e]) < wanted) e++;
+    if (e == 0 && f->has_sign) printf(" zero"); /* or subnormal */
+    else printf(" %4d", (int)e - (int)f->exponent_bias);
+}
+
+/* sum: of one kind, or of a tensor alone; then status says why it was not compared */
+static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
+                          unsigned n_planes)
+{
+    const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
+    unsigned width = kind == STATS_ALL ? 0 : lmc_dtype_width((enum lmc_dtype)kind);
+    printf("%14llu", (unsigned long long)sum->size);
+    print_share(sum->n_zero, sum->n);
+    putchar(' ');
+    for (unsigned i = 0; i < 3; i++)
+        if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
+        else printf(" %4s", "-");
+    putchar(' ');
+    for (unsigned p = n_planes; p-- > 0;)
+        if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
+        else printf(" %5s", "");
+    printf("  %7.2f %% %7.2f %%", sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
+           percent(sum->direct, sum->size));
+    if (has_old) {
+        if (status) printf(" %10s", status);
+        else print_share(sum->n_changed, sum->n_compared);
+        print_share(sum->n_flipped, sum->n_signed);
+        printf(" %7.2f %%  %5.3f", percent(sum->delta, sum->size),
+               percent(sum->delta, sum->direct) / 100);
+    } else {
+        printf(" %10s %10s %9s  %5s", "-", "-", "-", "-");
+    }
+    printf("  ");
+}
+
+static void print_items(const struct stats_step *step, unsigned n_planes)
+{
+    const struct diff *d = &step->diff;
+    struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
+    char shape[LMC_MAX_RANK * 21 + 3];
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *row = &d->rows[i];
+        *shape = 0;
+        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
+        printf("  ");
+        print_dtype(row->item->tensor ? row->item->dtype : "file");
+        printf("%-18s ", shape);
+        if (row->kind == DIFF_REMOVED) {
+            printf("%14llu%*s%30s", (unsigned long long)row->item->size, (int)(60 + 6 * n_planes),
+                   "removed", ""); /* below 'changed' */
+        } else {
+            memset(sum, 0, sizeof *sum);
+            add_row(sum, row, &step->rows[i]);
+            print_numbers(sum, (int)lmc_find_dtype(row->item->dtype), d->a != NULL,
+                          row->old ? NULL : diff_names[row->kind], n_planes);
+        }
+        print_item_name(row->item);
+    }
+    free(sum);
+}
+
+/* Tensors alone where there are few snapshots, or if the user wants them. */
+static void print_stats(const struct stats *s)
+{
+    struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
+    unsigned n_planes = 1;
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->steps[i].diff.new_items.n; k++) {
+            unsigned width =
+                lmc_dtype_width(lmc_find_dtype(s->steps[i].diff.new_items.list[k].dtype));
+            n_planes = width > n_planes ? width : n_planes;
+        }
+    printf("  %-8s %-18s %14s %10s  %14s  %*s  %9s %9s %10s %10s %9s  %5s  name\n", "dtype",
+           "shape", "size", "zeros", "exp. 1 50 99 %", (int)(6 * n_planes),
+           n_planes > 1 ? "bits by plane" : "bits", "entropy", "coded", "changed", "flipped",
+           "delta", "ratio");
+    for (size_t i = 0; i < s->n; i++) {
+        const struct stats_step *step = &s->steps[i];
+        int one_kind;
+        if (s->n <= 2 || s->o->verbosity >= 2) print_items(step, n_planes);
+        sum_step(sums, step);
+        one_kind = has_one_kind(sums);
+        for (int kind = 0; kind < STATS_KINDS; kind++)
+            if (kind == STATS_ALL ? !one_kind : sums[kind].n_items != 0) {
+                char text[40];
+                snprintf(text, sizeof text, "all %llu", (unsigned long long)sums[kind].n_items);
+                printf("  %-8s %-18s ", kind == STATS_ALL ? "" : name_kind(kind), text);
+                print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
+                print_name(step->diff.b->name);
+                putchar('\n');
+            }
+    }
+    free(sums);
+}
+
+/* -- JSON -- */
+
+static json_t *make_json_real(double value) { return (json_t *)check_memory(json_real(value)); }
+
+static uint64_t round_size(double size) { return (uint64_t)(size + 0.5); }
+
+/* What a tensor and the sum of many have alike. */
+static void set_json_sum(json_t *object, const struct stats_sum *sum, int kind, int has_old)
+{
+    const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
+    set_json_number(object, "elements", sum->n);
+    set_json_number(object, "zeros", sum->n_zero);
+    set_json_number(object, "entropy_size", round_size(sum_planes(sum)));
+    set_json_number(object, "direct_size", sum->direct);
+    if (kind != STATS_ALL) {
+        json_t *planes = (json_t *)check_memory(json_array());
+        for (unsigned p = 0; p < lmc_dtype_width((enum lmc_dtype)kind); p++)
+            json_array_append_new(
+                planes, make_json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
+        set_json(object, "plane_entropies", planes);
+    }
+    if (f) {
+        json_t *exponents = (json_t *)check_memory(json_object()),
+               *counts = (json_t *)check_memory(json_array());
+        unsigned first = 0, end = 1u << f->exponent_bits;
+        while (end > first && !sum->exponents[end - 1]) end--;
+        while (first < end && !sum->exponents[first]) first++;
+        for (unsigned i = first; i < end; i++)
+            json_array_append_new(counts, make_json_number(sum->exponents[i]));
+        set_json_number(exponents, "bias", f->exponent_bias);
+        set_json_number(exponents, "first", first);
+        set_json(exponents, "counts", counts);
+        set_json(object, "exponents", exponents);
+    }
+    if (!has_old) return;
+    set_json_number(object, "compared_elements", sum->n_compared);
+    set_json_number(object, "changed_elements", sum->n_changed);
+    if (kind == STATS_ALL || has_sign_bit((enum lmc_dtype)kind))
+        set_json_number(object, "sign_flips", sum->n_flipped);
+    set_json_number(object, "delta_size", sum->delta);
+}
+
+static json_t *make_json_step(const struct stats_step *step)
+{
+    const struct diff *d = &step->diff;
+    json_t *object = make_json_side(d->b), *dtypes = (json_t *)check_memory(json_array()),
+           *tensors = (json_t *)check_memory(json_array()),
+           *files = (json_t *)check_memory(json_array());
+    struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *row = &d->rows[i];
+        json_t *item = make_json_item(row->item);
+        if (d->a) set_json(item, "status", json_string(diff_names[row->kind]));
+        if (row->kind != DIFF_REMOVED) {
+            memset(sums, 0, sizeof *sums);
+            add_row(sums, row, &step->rows[i]);
+            set_json_sum(item, sums, (int)lmc_find_dtype(row->item->dtype), d->a != NULL);
+        }
+        json_array_append_new(row->item->tensor ? tensors : files, item);
+    }
+    sum_step(sums, step);
+    set_json_number(object, "size", sums[STATS_ALL].size);
+    set_json_sum(object, &sums[STATS_ALL], STATS_ALL, d->a != NULL);
+    for (int kind = 0; kind < STATS_ALL; kind++)
+        if (sums[kind].n_items) {
+            json_t *item = (json_t *)check_memory(json_object());
+            set_json(item, "dtype", json_string(name_kind(kind)));
+            set_json_number(item, "items", sums[kind].n_items);
+            set_json_number(item, "size", sums[kind].size);
+            set_json_sum(item, &sums[kind], kind, d->a != NULL);
+            json_array_append_new(dtypes, item);
+        }
+    set_json(object, "dtypes", dtypes);
+    set_json(object, "tensors", tensors);
+    set_json(object, "files", files);
+    free(sums);
+    return object;
+}
+
+static void print_json_stats(const struct stats *s)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *snapshots = (json_t *)check_memory(json_array());
+    for (size_t i = 0; i < s->n; i++)
+        json_array_append_new(snapshots, make_json_step(&s->steps[i]));
+    set_json(object, "snapshots", snapshots);
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    putchar('\n');
+    json_decref(object);
+}
+
+/* -- the verb -- */
+
+static int measure_and_show(struct stats *s, struct base *bases)
+{
+    const struct options *o = s->o;
+    int code = check_plots(s);
+    if (code == CODE_OK) code = measure_steps(s, bases);
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK) code = write_plots(s);
+    if (code == CODE_OK && o->json) print_json_stats(s);
+    else if (code == CODE_OK) print_stats(s);
+    return code;
+}
+
+int show_stats(char *const *names, size_t n, const struct options *o)
+{
+    struct stats s;
+    size_t n_bases = o->bases->n;
+    int code = add_snapshots(names, n, "stats", o);
+    if (code != CODE_OK) return code;
+    s.o = o;
+    s.n = n;
+    s.steps = (struct stats_step *)resize(NULL, n, sizeof *s.steps);
+    memset(s.steps, 0, n * sizeof *s.steps);
+    code = measure_and_show(&s, o->bases->list + n_bases);
+    free_stats(&s);
+    return code;
+}

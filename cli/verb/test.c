@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "test.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../input/base.h"
+#include "../input/options.h"
+#include "../input/second_look.h"
+#include "../input/source.h"
+#include "../job/restorer.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+
+struct tally {
+    struct second_look again;
+    uint64_t n_files, size;
+};
+
+static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                      size_t size)
+{
+    return read_second_look(&((struct tally *)user)->again, number, offset, dst, size);
+}
+
+static int count_file(void *user, const lmc_file *file, size_t number)
+{
+    struct tally *tally = (struct tally *)user;
+    (void)number;
+    tally->n_files += file->kind == LMC_FILE_REGULAR;
+    tally->size += file->size;
+    return 0;
+}
+
+int test_file(const char *path, const struct options *o)
+{
+    struct source s;
+    struct tally tally;
+    lmc_restore_options options;
+    lmc_stream stream;
+    double start = now();
+    const lmc_base *base;
+    int code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        memset(&options, 0, sizeof options);
+        options.parallel = &o->parallel;
+        memset(&tally, 0, sizeof tally);
+        tally.again.source = &s;
+        tally.again.base = base;
+        tally.again.o = o;
+        options.base = base;
+        options.read_back = test_read_back;
+        options.user = &tally;
+        options.end_file = count_file;
+        stream.read = read_stream;
+        stream.user = &s;
+        progress_start(s.name, s.size);
+        status = lmc_restore_snapshot(&stream, &options, NULL);
+        progress_clear();
+        close_second_look(&tally.again);
+        if (status != LMC_OK) code = fail_restore(&s, status, o);
+    }
+    if (code == CODE_OK && o->verbosity >= 2)
+        say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files,
+            tally.n_files == 1 ? "" : "s", (unsigned long long)tally.size,
+            (double)tally.size / 1e6 / (now() - start + 1e-9));
+    close_source(&s);
+    return code;
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+#include "verify.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../format/hex.h"
+#include "../input/archive.h"
+#include "../input/base.h"
+#include "../input/opened.h"
+#include "../input/options.h"
+#include "../input/second_look.h"
+#include "../input/source.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/progress.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+
+#define NO_NODE SIZE_MAX
+
+struct node {
+    const char *name;
+    uint8_t identity[LMC_IDENTITY_SIZE], wanted[LMC_IDENTITY_SIZE];
+    uint32_t chain_depth;
+    int is_readable; /* its index */
+    int is_placed;
+    size_t parent;                  /* NO_NODE: a root */
+    const lmc_base *base;           /* of a root that is a delta: from outside of the files */
+    size_t first_child, n_children; /* in verification.by_parent */
+    size_t weight;                  /* nodes of the tree below, itself included */
+};
+
+struct verification {
+    const struct options *o;
+    struct node *nodes;
+    size_t n;
+    size_t *by_wanted; /* the deltas */
+    size_t n_deltas;
+    size_t *order; /* what is placed, parents first */
+    size_t n_placed;
+    size_t *by_parent; /* what is placed and no root, the heaviest of each parent last */
+    int code;
+};
+
+/* A verified snapshot: its files one after another. */
+struct stage {
+    int fd; /* of the scratch file; -1: there is none */
+    struct archive archive;
+    struct outlet outlet;
+    uint64_t *starts; /* of the files */
+    size_t n_files, room;
+    struct second_look again; /* without scratch file */
+    const struct options *o;
+    int code; /* what writing has reported */
+};
+
+/* -- the scratch file -- */
+
+/* In the directory that TMPDIR names, or beside the first file; without a name, so it goes whatever
+ * happens. */
+static int open_scratch(const struct verification *v, int *fd)
+{
+    const char *directory = getenv("TMPDIR"), *name;
+    char *path = directory && *directory ? join_path(directory, "lmc-verify")
+                                         : copy_string(v->nodes->name, strlen(v->nodes->name));
+    int code = create_temporary(path, fd, &name);
+    free(path);
+    if (code == CODE_OK) remove_temporary();
+    else say(NULL, "'lmc verify' puts a scratch file there; TMPDIR names another directory for it");
+    return code;
+}
+
+static int fail_scratch(int error)
+{
+    return fail_errno("(scratch file)", error,
+                      "cannot use it; TMPDIR names the directory where it is");
+}
+
+static int stage_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct stage *stage = (struct stage *)user;
+    (void)file;
+    if (number == stage->room) {
+        stage->room = stage->room * 2 + 16;
+        stage->starts = (uint64_t *)resize(stage->starts, stage->room, sizeof *stage->starts);
+    }
+    stage->starts[number] = stage->outlet.size;
+    return 0;
+}
+
+static int stage_write(void *user, const void *data, size_t size)
+{
+    struct stage *stage = (struct stage *)user;
+    int error = outlet_write(&stage->outlet, data, size);
+    if (error) stage->code = fail_scratch(error);
+    return error != 0;
+}
+
+/* For what is written against it, and for its own twins. */
+static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
+                                  size_t size)
+{
+    struct stage *stage = (struct stage *)user;
+    int error;
+    if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
+    error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
+    if (error) stage->o->bases->code = fail_scratch(error < 0 ? EIO : error);
+    return error ? LMC_ERR_READ : LMC_OK;
+}
+
+static const lmc_file *stage_get_file(void *user, size_t number)
+{
+    return lmc_get_file(((struct stage *)user)->archive.reader, number);
+}
+
+static void open_stage(struct stage *stage, const struct options *o)
+{
+    memset(stage, 0, sizeof *stage);
+    stage->fd = stage->archive.fd = -1;
+    stage->o = stage->again.o = o;
+}
+
+static void close_stage(struct stage *stage)
+{
+    if (stage->fd >= 0) close(stage->fd);
+    close_archive(&stage->archive);
+    free(stage->starts);
+    open_stage(stage, stage->o);
+}
+
+/* -- the forest -- */
+
+static struct verification *sorted; /* by the comparisons below, which get nothing else */
+
+static int compare_wanted(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    int order = memcmp(sorted->nodes[x].wanted, sorted->nodes[y].wanted, LMC_IDENTITY_SIZE);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+static int compare_children(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    const struct node *m = &sorted->nodes[x], *n = &sorted->nodes[y];
+    if (m->parent != n->parent) return m->parent < n->parent ? -1 : 1;
+    if (m->weight != n->weight) return m->weight < n->weight ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Places a root, and everything that stands on it. */
+static void place_tree(struct verification *v, size_t root)
+{
+    size_t next = v->n_placed;
+    v->order[v->n_placed++] = root;
+    v->nodes[root].is_placed = 1;
+    for (; next < v->n_placed; next++) {
+        const uint8_t *identity = v->nodes[v->order[next]].identity;
+        size_t low = 0, high = v->n_deltas;
+        while (low < high) { /* the first that wants it */
+            size_t middle = low + (high - low) / 2;
+            if (memcmp(v->nodes[v->by_wanted[middle]].wanted, identity, LMC_IDENTITY_SIZE) < 0)
+                low = middle + 1;
+            else high = middle;
+        }
+        for (; low < v->n_deltas &&
+               memcmp(v->nodes[v->by_wanted[low]].wanted, identity, LMC_IDENTITY_SIZE) == 0;
+             low++) {
+            struct node *child = &v->nodes[v->by_wanted[low]];
+            if (child->is_placed) continue;
+            child->is_placed = 1;
+            child->parent = v->order[next];
+            v->order[v->n_placed++] = v->by_wanted[low];
+        }
+    }
+}
+
+/* Whole snapshots are roots, and deltas whose base is none of the files but one that was given. */
+static void place_all(struct verification *v)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < v->n; i++)
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, i);
+    for (size_t i = 0; i < v->n && code == CODE_OK && v->o->bases->n; i++) {
+        struct node *node = &v->nodes[i];
+        struct base *b;
+        if (!node->is_readable || node->is_placed) continue;
+        b = find_base(node->wanted, v->o, &code);
+        if (b) code = prepare_base(b, v->o);
+        if (b && code == CODE_OK) {
+            node->base = &b->source;
+            place_tree(v, i);
+        }
+    }
+    v->code = worse(v->code, code);
+}
+
+static void weigh_nodes(struct verification *v)
+{
+    size_t n = 0;
+    for (size_t i = v->n_placed; i-- > 0;) {
+        struct node *node = &v->nodes[v->order[i]];
+        node->weight++;
+        if (node->parent != NO_NODE) {
+            v->nodes[node->parent].weight += node->weight;
+            v->nodes[node->parent].n_children++;
+            v->by_parent[n++] = v->order[i];
+        }
+    }
+    sorted = v;
+    if (n) qsort(v->by_parent, n, sizeof *v->by_parent, compare_children);
+    for (size_t i = n; i-- > 0;) v->nodes[v->nodes[v->by_parent[i]].parent].first_child = i;
+}
+
+static void read_node(struct verification *v, struct node *node)
+{
+    struct archive a;
+    int code = open_archive_file(&a, node->name, v->o);
+    node->parent = NO_NODE;
+    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    if (code == CODE_OK) {
+        lmc_get_identity(a.reader, node->identity);
+        memcpy(node->wanted, a.wanted, LMC_IDENTITY_SIZE);
+        node->chain_depth = a.chain_depth;
+        node->is_readable = 1;
+    }
+    close_archive(&a);
+    v->code = worse(v->code, code);
+}
+
+static void build_forest(struct verification *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        read_node(v, &v->nodes[i]);
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth) v->by_wanted[v->n_deltas++] = i;
+    }
+    sorted = v;
+    if (v->n_deltas) qsort(v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
+    place_all(v);
+    weigh_nodes(v);
+}
+
+/* -- what could not be verified -- */
+
+static const struct node *find_wanted(const struct verification *v, const struct node *node)
+{
+    for (size_t i = 0; i < v->n; i++)
+        if (v->nodes[i].is_readable &&
+            memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
+            return &v->nodes[i];
+    return NULL;
+}
+
+/* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
+ * was: then that is the reason. */
+static void report_unplaced(struct verification *v)
+{
+    enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;
+    const struct node *last = NULL;
+    int is_missing = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const struct node *node = &v->nodes[i], *base;
+        char wanted[2 * SHORT_IDENTITY + 1];
+        if (!node->is_readable || node->is_placed) continue;
+        format_hex(wanted, node->wanted, SHORT_IDENTITY);
+        base = find_wanted(v, node);
+        if (base) fail(code, node->name, "was not verified: it needs %s", base->name);
+        else
+            fail(code, node->name, "needs the base %s, which is none of the files%s", wanted,
+                 code == CODE_CORRUPT ? ", unless it is a damaged one"
+                                      : "; give it, too, or name it with --base");
+        is_missing |= !base;
+        last = node;
+    }
+    if (last && !is_missing)
+        code = (enum exit_code)fail(CODE_BASE, last->name,
+                                    "is a delta that needs itself: the bases form a loop");
+    if (last) v->code = worse(v->code, (int)code);
+}
+
+static void report_below(struct verification *v, const struct node *node, const char *name)
+{
+    for (size_t i = 0; i < node->n_children; i++) {
+        const struct node *child = &v->nodes[v->by_parent[node->first_child + i]];
+        fail(CODE_ERROR, child->name, "was not verified: it needs %s", name);
+        report_below(v, child, name);
+    }
+}
+
+/* -- the walk -- */
+
+static void say_ok(const struct verification *v, const struct node *node)
+{
+    char identity[2 * SHORT_IDENTITY + 1], wanted[2 * SHORT_IDENTITY + 1];
+    if (v->o->verbosity < 2) return;
+    format_hex(identity, node->identity, SHORT_IDENTITY);
+    format_hex(wanted, node->wanted, SHORT_IDENTITY);
+    if (node->chain_depth)
+        say(node->name, "ok, %s, depth %u, base %s", identity, (unsigned)node->chain_depth, wanted);
+    else say(node->name, "ok, %s, depth 0, no base", identity);
+}
+
+/* Checks all of the file; what others need of it stands in the stage then. */
+static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
+                        struct stage *stage)
+{
+    struct source s;
+    lmc_restore_options options;
+    lmc_stream stream;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    int code = open_source(&s, node->name);
+    v->o->bases->code = CODE_OK;
+    memset(&options, 0, sizeof options);
+    open_stage(stage, v->o);
+    stage->again.source = &s;
+    stage->again.base = base;
+    if (code == CODE_OK && node->n_children) {
+        code = open_scratch(v, &stage->fd);
+        stage->outlet.fd = stage->fd;
+        options.begin_file = stage_begin;
+        options.write = stage_write;
+    }
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        options.parallel = &v->o->parallel;
+        options.base = base;
+        options.read_back = stage_read;
+        options.user = stage;
+        stream.read = read_stream;
+        stream.user = &s;
+        progress_start(s.name, s.size);
+        status = lmc_restore_snapshot(&stream, &options, identity);
+        progress_clear();
+        code = stage->code;
+        if (code == CODE_OK && status != LMC_OK) code = fail_restore(&s, status, v->o);
+    }
+    if (code == CODE_OK && memcmp(identity, node->identity, sizeof identity) != 0)
+        code = fail_changed(node->name);
+    if (code == CODE_OK && node->n_children)
+        code = open_archive_of_source(&stage->archive, &s, v->o);
+    if (code == CODE_OK && node->n_children) code = read_archive_index(&stage->archive, NULL);
+    close_second_look(&stage->again);
+    close_source(&s);
+    return code;
+}
+
+/* The node, with what it is made against (NULL: nothing), and all below it. */
+static void verify_below(struct verification *v, const struct node *node, const lmc_base *base)
+{
+    struct stage stages[2]; /* of the node, and of the one above it */
+    int now_at = 0;
+    lmc_base own;
+    open_stage(&stages[1], v->o);
+    for (;;) {
+        struct stage *stage = &stages[now_at];
+        int code = restore_node(v, node, base, stage);
+        close_stage(&stages[1 - now_at]);
+        v->code = worse(v->code, code);
+        if (code == CODE_OK) say_ok(v, node);
+        else report_below(v, node, node->name);
+        if (code != CODE_OK || node->n_children == 0) {
+            close_stage(stage);
+            return;
+        }
+        own.n_files = lmc_count_files(stage->archive.reader);
+        own.get_file = stage_get_file;
+        own.read = stage_read;
+        own.user = stage;
+        own.chain_depth = node->chain_depth;
+        base = &own;
+        for (size_t i = 0; i + 1 < node->n_children; i++)
+            verify_below(v, &v->nodes[v->by_parent[node->first_child + i]], base);
+        node = &v->nodes[v->by_parent[node->first_child + node->n_children - 1]];
+        now_at = 1 - now_at;
+    }
+}
+
+int verify_files(char **paths, size_t n, const struct options *o)
+{
+    struct verification v;
+    int code;
+    memset(&v, 0, sizeof v);
+    v.o = o;
+    v.n = n;
+    v.nodes = (struct node *)resize(NULL, n, sizeof *v.nodes);
+    memset(v.nodes, 0, n * sizeof *v.nodes);
+    v.by_wanted = (size_t *)resize(NULL, n, sizeof *v.by_wanted);
+    v.order = (size_t *)resize(NULL, n, sizeof *v.order);
+    v.by_parent = (size_t *)resize(NULL, n, sizeof *v.by_parent);
+    for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
+    build_forest(&v);
+    report_unplaced(&v);
+    for (size_t i = 0; i < v.n_placed; i++)
+        if (v.nodes[v.order[i]].parent == NO_NODE)
+            verify_below(&v, &v.nodes[v.order[i]], v.nodes[v.order[i]].base);
+    code = worse(v.code, check_bases(o));
+    free(v.nodes);
+    free(v.by_wanted);
+    free(v.order);
+    free(v.by_parent);
+    return code;
+}
