@@ -11856,14 +11856,14 @@ typedef struct lmc__cursor {
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-static const uint8_t *lmc__take(lmc__cursor *c, size_t size)
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
     return c->p - size;
 }
-static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take(c, 1); }
-static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take(c, 4)); }
-static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take(c, 8)); }
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
 /* The fixed fields of a FILE body, and where its path is. */
 static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
@@ -11898,7 +11898,7 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
-    *path = lmc__take(c, *path_size);
+    *path = lmc__take_bytes(c, *path_size);
     return LMC_OK;
 }
 
@@ -11931,9 +11931,9 @@ static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
     LMC__CHECK(lmc__left(c) >=
                    8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
                LMC_ERR_CORRUPT);
-    e->shape = lmc__take(c, 8u * e->rank);
-    e->name = lmc__take(c, e->name_size);
-    e->dtype = lmc__take(c, e->dtype_size);
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
     e->error = e->generation ? lmc__take32(c) : 0;
     return LMC_OK;
 }
