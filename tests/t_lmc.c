@@ -70,8 +70,8 @@ typedef char t_sample_is_the_same[T_SAMPLE_RUN == LMC__SAMPLE_RUN && T_SAMPLE_RU
 
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point)
 {
-    if (!quantizer->grid.step || quantizer->table_size) return 0;
-    return ((uint32_t)quantizer->scales[group] << 16) + ((uint32_t)quantizer->grid.min + point) * quantizer->grid.step;
+    if (!quantizer->params.grid.step || quantizer->params.table_size) return 0;
+    return ((uint32_t)quantizer->params.scales[group] << 16) + ((uint32_t)quantizer->params.grid.min + point) * quantizer->params.grid.step;
 }
 
 #if defined(_WIN32)

@@ -163,7 +163,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
 {
     const unsigned width = 1u << (src[1] & 3), layout = src[1] >> 5, grouping = src[3];
     uint64_t size;
-    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 &&
+    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTIZED && src[2] <= 1 &&
                    grouping < 0x80,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
@@ -179,7 +179,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
                        grouping == 0,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED)
+    if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0,
                    LMC_ERR_CORRUPT);
     if (src[1] & 0x18)
@@ -236,8 +236,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.end = src + info->encoded_size;
         d.ahead = ahead;
         if (info->has_prediction) LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-        if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
-            LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
+        if (src[1] >> 5 == LMC__LAYOUT_QUANTIZED)
+            LMC__TRY(lmc__get_quantized(&d, dst, info->has_prediction ? base : NULL, info, &crc));
         else if (info->has_prediction || src[3])
             LMC__TRY(lmc__get_classes(&d, dst, info->has_prediction ? base : NULL, info,
                                       src[1] >> 2 & 1, src[3], &crc));

@@ -31,15 +31,22 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits,
- * rounded down. */
-static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+/* total * log2(total) - sum of counts * log2(counts), which add up to total: their order-0
+ * information in units of 2^-16 bits. Not negative, for no count is more than total, and lmc__log2
+ * never descends. */
+static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
     int s;
     for (s = 0; s < 256; s++)
         if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
-    return bits > symbols ? (bits - symbols) >> 16 : 0;
+    return bits - symbols;
+}
+
+/* The same in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    return lmc__entropy_q16(counts, total) >> 16;
 }
 
 /* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH:

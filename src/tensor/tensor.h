@@ -5,7 +5,7 @@
 #include "codec/workspace.h"
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
-#include "codec/put_quantised.h"
+#include "quantise/quantizer.h"
 #include "codec/get_block.h"
 #include "tensor/wave.h"
 
@@ -142,26 +142,21 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     uint64_t n_blocks;
     int is_serial, in_own_place;
     lmc__job *first;
-    const lmc_quantizer *const quantizer =
-        options && options->quantizer && !options->quantizer->info.is_lossless ? options->quantizer
-                                                                               : NULL;
+    const lmc__quant_params *const quant =
+        lmc__get_quant_params(options ? options->quantizer : NULL);
     if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
         size % lmc_dtype_width(options->dtype))
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-    if (quantizer && (quantizer->width != lmc_dtype_width(options->dtype) ||
-                      (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-                      quantizer->n * quantizer->width != size ||
-                      quantizer->is_predicted != (options->prediction != NULL)))
-        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
+    if (quant && quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     n_blocks = size / block_size + (size % block_size ? 1 : 0);
     if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     lmc__set_tensor_wave(wave, options, block_size, ws);
-    if (options->prediction && !quantizer && options->log2_block == 0 &&
-        options->dtype != LMC_AUTO && size != 0 &&
-        lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
+    if (options->prediction && !quant && options->log2_block == 0 && options->dtype != LMC_AUTO &&
+        size != 0 && lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
         lmc_tensor_options direct = *options; /* which takes less workspace */
         direct.prediction = NULL;
         return lmc_encode_tensor(dst, dst_cap, dst_size, src, size, &direct, ws, ws_size);
@@ -193,7 +188,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
             job->dst_size = lmc__min(slot, room);
             job->dtype = options->dtype;
             job->level = options->level;
-            job->quantizer = quantizer;
+            job->quant = quant;
             job->first_element = at / lmc_dtype_width(options->dtype);
             job->position.run = options->run;
             job->position.block = (uint32_t)(block + n);

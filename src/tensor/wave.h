@@ -2,8 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "codec/put_quantised.h"
 #include "codec/put_block.h"
+#include "codec/quant_params.h"
+#include "codec/put_quantised.h"
 #include "codec/get_block.h"
 
 /* One block of a wave. */
@@ -16,8 +17,8 @@ typedef struct lmc__job {
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding */
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* encoding; or NULL */
-    uint64_t first_element;         /* of the quantizer's tensor */
+    const lmc__quant_params *quant; /* encoding: how to quantise it; or NULL */
+    uint64_t first_element;         /* of the tensor that quant is of */
     size_t
         head; /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info; /* decoding */
@@ -97,12 +98,16 @@ static void lmc__encode_task(void *arg, size_t index, unsigned worker)
     lmc__job *job = &wave->jobs[index];
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quantizer)
-        job->status =
-            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                  job->src_size, job->base, job->quantizer, job->first_element,
-                                  job->level, job->position, ws, wave->workspace_size, &content);
-    else
+    if (job->quant) {
+        lmc__quant_source source;
+        source.elements = job->src;
+        source.second = job->base;
+        source.first = job->first_element;
+        source.n = job->src_size / job->quant->width;
+        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
+                                            job->quant, &source, job->level, job->position, ws,
+                                            wave->workspace_size, &content);
+    } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
