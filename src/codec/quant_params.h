@@ -55,6 +55,8 @@ typedef struct lmc__quant_params {
     uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
 } lmc__quant_params;
 
+#ifndef LMC_NO_QUANTIZE
+
 /* n elements as F32: src itself if they are, or else `wide`. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
 {
@@ -63,3 +65,5 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
     return wide;
 }
+
+#endif
