@@ -5,7 +5,7 @@
 #include "base/wire_file.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
-#include "codec/put_quantised.h"
+#include "quantise/quantizer.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 #include "snapshot/names.h"
@@ -205,17 +205,11 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
-{
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
-}
-
 /* What is to be said of a tensor that is written; returns whether anything was lost. */
 static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
 {
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    *loss = q ? q->info.loss : t->loss;
+    const int is_quantized = lmc__get_quant_params(t->quantizer) != NULL;
+    *loss = is_quantized ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
     return loss->generation != 0;
 }
 
