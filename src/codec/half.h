@@ -32,6 +32,7 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
+#ifndef LMC_NO_SNAPSHOT
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -44,3 +45,4 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
+#endif

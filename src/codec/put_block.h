@@ -14,6 +14,7 @@
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_bound_block says. */
 
+#ifndef LMC_NO_ENCODER
 /* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
@@ -148,3 +149,4 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
+#endif /* LMC_NO_ENCODER */

@@ -24,6 +24,7 @@
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
  * and the list, which partitioning has overwritten, is gone. */
 
+#ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
@@ -303,3 +304,4 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif /* LMC_NO_ENCODER */

@@ -9,6 +9,7 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 
+#ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
  * the next one is begun before. So each block of a wave is made in a slot that is large enough for
  * any, and then moved down to where the one before it ends:
@@ -192,3 +193,4 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
