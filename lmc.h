@@ -7658,8 +7658,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
     lmc__children children;
-    unsigned flat_depth, mode_size;
-    size_t n_right;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
@@ -7678,7 +7678,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
         return 1;
     }
     children = lmc__get_children(tree, node);
-    mode_size = lmc__has_mode(node.nesting, n);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
     mask = e->out + mode_size;
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
