@@ -5,8 +5,9 @@
   tools/amalgamate.py --check   fails if lmc.h is not what src/ makes
 
 src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once, where it is
-first asked for, so that every file stands behind what it includes. Files keep their text; only their own
-#include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+first asked for, so that every file stands behind what it includes. A file that the frame includes within an #if of
+its own (LMC_NO_SNAPSHOT) must find all that it includes in front of that: it would pull it into the #if. Files keep
+their text; only their own #include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
 """
 import os
 import re
@@ -21,13 +22,18 @@ def expand(name, done):
     """The lines of a file, with those that it includes in front of its own."""
     with open(os.path.join(SRC, name), encoding="ascii") as f:
         lines = f.read().split("\n")
-    out, own = [], []
+    out, own, depth = [], [], 0
     for line in lines:
         include = INCLUDE.match(line)
+        depth += line.startswith("#if") - line.startswith("#endif")
         if not include:
             own.append(line)
         elif name.endswith(".in"):  # the frame's own lines stay where they are
+            n_done = len(done)
             own += expand(include[1], done)
+            pulled = [f for f in done[n_done:] if f.endswith(".h") and f != include[1]]
+            if pulled and depth > 1:  # 1: within #ifdef LMC_IMPLEMENTATION
+                sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes" % (include[1], pulled[0]))
         elif include[1] not in done:
             out += expand(include[1], done)
     if name.endswith(".in"):

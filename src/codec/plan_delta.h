@@ -23,6 +23,7 @@
  * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
+#ifndef LMC_NO_ENCODER
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
@@ -292,3 +293,4 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
+#endif /* LMC_NO_ENCODER */

@@ -26,6 +26,7 @@
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
+#ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
@@ -136,3 +137,4 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */

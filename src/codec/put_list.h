@@ -24,6 +24,7 @@
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
  * and the list, which partitioning has overwritten, is gone. */
 
+#ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
@@ -148,8 +149,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
     lmc__children children;
-    unsigned flat_depth, mode_size;
-    size_t n_right;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
@@ -168,7 +169,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
         return 1;
     }
     children = lmc__get_children(tree, node);
-    mode_size = lmc__has_mode(node.nesting, n);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
     mask = e->out + mode_size;
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
@@ -303,3 +304,4 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif /* LMC_NO_ENCODER */

@@ -24,6 +24,7 @@
  * Planes that stay raw are written by the split where they will stand in the payload, as long as
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
+#ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again. */
 typedef struct lmc__split_block {
     const lmc__block *block;
@@ -138,3 +139,4 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */

@@ -5,6 +5,7 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
+#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
@@ -155,3 +156,4 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+#endif /* LMC_NO_ENCODER */
