@@ -5864,9 +5864,12 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ================================================================================= */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
- * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
- * should. */
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
 /* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -5875,6 +5878,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -5893,6 +5898,7 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -7644,15 +7650,29 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
- * block CRCs, identities and later predictions are all of the restored elements, never of those
- * that came in. */
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-/* The elements of a block. */
+/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as many; NULL if there is none */
-    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
     size_t n;
 } lmc__quant_source;
 
@@ -7667,7 +7687,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
  * LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
@@ -7700,17 +7721,24 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser. */
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
 typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
-    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
-                                 there are no low bits */
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
 } lmc__quant_strip;
 
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
- * `room` or those of the strip. */
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -7732,8 +7760,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
- * from. */
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
 static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
                                 const lmc__quant_strip *strip)
 {
@@ -7751,8 +7780,9 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
- * result: each is used before it is overwritten. */
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -7776,7 +7806,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -7795,8 +7827,10 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there
- * is no room. */
+/* A list of n > 0 bytes (spec 8): constant, a tree, or raw, whichever the plan of its counts
+ * prefers. row is not changed: a tree is made by partitioning a copy, in work; work and spare are
+ * lists. A sample may have promised too much: a tree that is not smaller is taken back. Returns 0
+ * if there is no room; e->out may then be anywhere before e->end. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, enum lmc_level level)
 {
@@ -7826,8 +7860,13 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     return 1;
 }
 
-/* Where exceptions are gathered: positions at their place in the payload, values behind as many
- * positions as fit with their values, until the number of exceptions is known. */
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
@@ -7849,7 +7888,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 }
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same. */
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -7875,7 +7915,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. */
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -7902,7 +7943,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, enum lmc_level level)
 {
@@ -7920,9 +7962,11 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap. */
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -7954,8 +7998,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
- * these, in the workspace; not set where the block was coded without loss. */
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -7976,6 +8026,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
@@ -7996,7 +8047,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #else
 
-/* There are no quantisers, so no block asks for one. */
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -8012,27 +8064,50 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ======================================================================== */
 
-/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
- * elements are restored, strip by strip. Nothing that the payload says is used before it is
- * checked, and sizes that it claims are compared with what there is. */
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes and scales */
-    uint32_t first_group;     /* elements of the block in its first group */
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
     uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
 } lmc__quantized_head;
 
+/* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
 }
 
+/* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
     const lmc__side *const s = head->scales;
@@ -8041,7 +8116,14 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
     return low << 16 | high << 24;
 }
 
-/* The 32 bytes that every payload begins with. */
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -8089,7 +8171,10 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
+ * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -8124,7 +8209,8 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for it. */
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -8156,7 +8242,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -8164,8 +8251,12 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
- * NULL. */
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -8208,6 +8299,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
@@ -8220,7 +8312,9 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -8524,8 +8618,18 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ========================================================================= */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
- * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -8533,9 +8637,11 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* elements of the tensor */
-    size_t n_codes;  /* allocated at params.codes */
-    size_t n_groups; /* allocated at params.scales */
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
 };
 
 /* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
@@ -8559,6 +8665,7 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -8575,8 +8682,11 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
 static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
                                uint32_t zero, uint32_t *distance)
 {
@@ -8596,13 +8706,16 @@ static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint3
     return best;
 }
 
-/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -8848,10 +8961,16 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 
 /* == quantise/fit_sample.h ======================================================================== */
 
-/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
- * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
- * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
- */
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -8859,24 +8978,32 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_elements elements;
+    /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* both as F32 */
+    const uint8_t *x, *s;
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
-    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
     lmc__clusters clusters;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -8892,8 +9019,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
- * shorter. */
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -8904,7 +9031,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -8941,9 +9070,20 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ======================================================================== */
 
-/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
- * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
- * an LMC__OCTAVE, from one power of two to the next. */
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -8955,9 +9095,14 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
- * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
- * an upper half. Groups go on from chunk to chunk. */
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -9034,7 +9179,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             total++;
         }
     }
-    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
     while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
     usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     if (largest > usual) largest = usual;
@@ -9044,7 +9190,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
@@ -9088,7 +9236,7 @@ typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down. */
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
 static uint32_t lmc__square_root(uint64_t v)
 {
     uint32_t root = 0, bit;
@@ -9100,7 +9248,7 @@ static uint32_t lmc__square_root(uint64_t v)
 /* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
 static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
 
-/* a / b */
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
 static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
 {
     while (a >> 32) {
@@ -9140,7 +9288,12 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
 static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc__quant_params *const q = &f->q->params;
@@ -9178,7 +9331,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -9201,7 +9354,7 @@ static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
     return lmc__fraction(a.low, b.low);
 }
 
-/* 2^exponent, -1022 .. 1023. */
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -9210,7 +9363,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample. */
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -9238,7 +9392,8 @@ LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w,
     lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
 }
 
-/* The bits of the largest magnitude in the sample that is no exception. */
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
 static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
 {
     const uint64_t stride = lmc__get_stride(f->q);
@@ -9257,8 +9412,10 @@ static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
     return LMC_OK;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
- * of elements that are not predicted. */
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -9289,7 +9446,11 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
 }
 
 /* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 {
     const lmc_quantizer *const q = f->q;
@@ -9320,14 +9481,23 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* == quantise/fit_table.h ========================================================================= */
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
@@ -9405,8 +9575,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -9468,8 +9639,10 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
- * numbers to it. Elements beyond become exceptions. */
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -9499,14 +9672,15 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
                    ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
-/* The finest grid that is looked at. */
+/* All points that symbols can number, as many on either side of the scale. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The widest logarithmic grid within the bound. */
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
 static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -9581,7 +9755,9 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     return LMC_OK;
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
@@ -9610,6 +9786,12 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -9623,7 +9805,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 #define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
 #define LMC__SCALE_BITS 12u  /* what it takes, about */
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -9645,7 +9828,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -9654,7 +9838,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -9694,6 +9880,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -9709,7 +9897,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -9727,6 +9917,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -9749,6 +9941,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {
@@ -13406,7 +13600,7 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* Of params without width, codes and scales. */
+/* All that a block's head says but its scales, which differ from block to block. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -13478,6 +13672,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
