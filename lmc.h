@@ -6613,9 +6613,12 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ================================================================================= */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
- * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
- * should. */
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
 /* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -6624,6 +6627,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -6643,6 +6648,7 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 }
 
 #ifndef LMC_NO_SNAPSHOT
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -9154,15 +9160,29 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
- * block CRCs, identities and later predictions are all of the restored elements, never of those
- * that came in. */
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-/* The elements of a block. */
+/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as many; NULL if there is none */
-    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
     size_t n;
 } lmc__quant_source;
 
@@ -9177,7 +9197,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
  * LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
@@ -9210,17 +9231,24 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser. */
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
 typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
-    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
-                                 there are no low bits */
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
 } lmc__quant_strip;
 
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
- * `room` or those of the strip. */
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -9242,8 +9270,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
- * from. */
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
 static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
                                 const lmc__quant_strip *strip)
 {
@@ -9261,8 +9290,9 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
- * result: each is used before it is overwritten. */
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -9286,7 +9316,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -9305,8 +9337,13 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* Where exceptions are gathered: positions at their place in the payload, values behind as many
- * positions as fit with their values, until the number of exceptions is known. */
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
@@ -9328,7 +9365,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 }
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same. */
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -9354,7 +9392,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. */
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -9381,7 +9420,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, enum lmc_level level)
 {
@@ -9399,9 +9439,11 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap. */
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -9433,8 +9475,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
- * these, in the workspace; not set where the block was coded without loss. */
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9455,6 +9503,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
@@ -9475,7 +9524,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #else
 
-/* There are no quantisers, so no block asks for one. */
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9491,27 +9541,50 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ======================================================================== */
 
-/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
- * elements are restored, strip by strip. Nothing that the payload says is used before it is
- * checked, and sizes that it claims are compared with what there is. */
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes and scales */
-    uint32_t first_group;     /* elements of the block in its first group */
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
     uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
 } lmc__quantized_head;
 
+/* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
 }
 
+/* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
     const lmc__side *const s = head->scales;
@@ -9520,7 +9593,14 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
     return low << 16 | high << 24;
 }
 
-/* The 32 bytes that every payload begins with. */
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -9568,7 +9648,10 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
+ * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -9603,7 +9686,8 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for it. */
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -9635,7 +9719,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -9643,8 +9728,12 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
- * NULL. */
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -9687,6 +9776,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
@@ -9699,7 +9789,9 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -9810,8 +9902,18 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ========================================================================= */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
- * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -9819,9 +9921,11 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* elements of the tensor */
-    size_t n_codes;  /* allocated at params.codes */
-    size_t n_groups; /* allocated at params.scales */
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
 };
 
 /* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
@@ -9845,6 +9949,7 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -9861,8 +9966,11 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
 static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
                                uint32_t zero, uint32_t *distance)
 {
@@ -9882,13 +9990,16 @@ static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint3
     return best;
 }
 
-/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -10134,10 +10245,16 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 
 /* == quantise/fit_sample.h ======================================================================== */
 
-/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
- * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
- * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
- */
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -10145,24 +10262,32 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_elements elements;
+    /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* both as F32 */
+    const uint8_t *x, *s;
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
-    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
     lmc__clusters clusters;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10178,8 +10303,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
- * shorter. */
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -10190,7 +10315,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -10227,9 +10354,20 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ======================================================================== */
 
-/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
- * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
- * an LMC__OCTAVE, from one power of two to the next. */
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -10241,9 +10379,14 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
- * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
- * an upper half. Groups go on from chunk to chunk. */
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10320,7 +10463,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             total++;
         }
     }
-    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
     while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
     usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     if (largest > usual) largest = usual;
@@ -10330,7 +10474,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
@@ -10374,7 +10520,7 @@ typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down. */
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
 static uint32_t lmc__square_root(uint64_t v)
 {
     uint32_t root = 0, bit;
@@ -10386,7 +10532,7 @@ static uint32_t lmc__square_root(uint64_t v)
 /* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
 static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
 
-/* a / b */
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
 static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
 {
     while (a >> 32) {
@@ -10426,7 +10572,12 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
 static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc__quant_params *const q = &f->q->params;
@@ -10464,7 +10615,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -10487,7 +10638,7 @@ static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
     return lmc__fraction(a.low, b.low);
 }
 
-/* 2^exponent, -1022 .. 1023. */
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -10496,7 +10647,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample. */
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -10524,7 +10676,8 @@ LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w,
     lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
 }
 
-/* The bits of the largest magnitude in the sample that is no exception. */
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
 static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
 {
     const uint64_t stride = lmc__get_stride(f->q);
@@ -10543,8 +10696,10 @@ static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
     return LMC_OK;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
- * of elements that are not predicted. */
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -10575,7 +10730,11 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
 }
 
 /* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 {
     const lmc_quantizer *const q = f->q;
@@ -10606,14 +10765,23 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* == quantise/fit_table.h ========================================================================= */
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
@@ -10691,8 +10859,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10754,8 +10923,10 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
- * numbers to it. Elements beyond become exceptions. */
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10785,14 +10956,15 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
                    ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
-/* The finest grid that is looked at. */
+/* All points that symbols can number, as many on either side of the scale. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The widest logarithmic grid within the bound. */
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
 static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10867,7 +11039,9 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     return LMC_OK;
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
@@ -10896,6 +11070,12 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -10909,7 +11089,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 #define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
 #define LMC__SCALE_BITS 12u  /* what it takes, about */
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -10931,7 +11112,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -10940,7 +11122,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10980,6 +11164,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -10995,7 +11181,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -11013,6 +11201,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -11035,6 +11225,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {
@@ -12473,6 +12665,15 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 
 /* == snapshot/sections.h ========================================================================== */
 
+/* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
+ * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
+ * looks at bytes of a body by number, and nobody above checks them again.
+ *
+ * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
+ * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+
+#ifndef LMC_NO_ENCODER
+/* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -12482,8 +12683,9 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
-/* The head of a section; whoever reads its body compares body_crc. */
+/* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint32_t number;
@@ -12546,120 +12748,187 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the
- * lmc_tensors first). */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
-{
-    const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
-    uint64_t n_words = 0, n_chars = 0, position = 0;
-    uint32_t path_size, n_tensors, i;
-    unsigned j;
-    lmc_tensor *tensors;
-    uint64_t *words;
-    char *chars;
-    lmc__item *items;
+/* -- FILE -- */
 
-    memset(file, 0, sizeof *file);
-    LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__load64(p);
-    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
-                   p[10] == 0 && p[11] == 0,
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there. */
+typedef struct lmc__cursor {
+    const uint8_t *p, *end;
+} lmc__cursor;
+
+static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
+
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
+{
+    c->p += size;
+    return c->p - size;
+}
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
+
+/* The fixed fields of a FILE body, and where its path is. */
+static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
+                                            uint32_t *path_size, uint32_t *n_tensors)
+{
+    uint8_t kind, flags, reserved;
+    LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
+    file->size = lmc__take64(c);
+    kind = lmc__take8(c);
+    flags = lmc__take8(c);
+    reserved = lmc__take8(c);
+    reserved |= lmc__take8(c);
+    LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
+                   reserved == 0,
                LMC_ERR_UNSUPPORTED);
-    file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
-    file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__load32(p + 12);
-    file->mtime_s = (int64_t)lmc__load64(p + 16);
-    file->mtime_ns = lmc__load32(p + 24);
-    path_size = lmc__load32(p + 28);
-    n_tensors = lmc__load32(p + 32);
+    file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    file->has_mode = (flags & LMC__HAS_MODE) != 0;
+    file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
+    file->mode = lmc__take32(c);
+    file->mtime_s = (int64_t)lmc__take64(c);
+    file->mtime_ns = lmc__take32(c);
+    *path_size = lmc__take32(c);
+    *n_tensors = lmc__take32(c);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
     LMC__CHECK(file->mtime_ns <= 999999999u &&
                    (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
                LMC_ERR_CORRUPT);
     LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors == 0 ||
+    LMC__CHECK(*n_tensors == 0 ||
                    (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
                LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
-    p += LMC__FILE_BODY_SIZE;
-    LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
-    p += path_size;
+    LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
+    *path = lmc__take_bytes(c, *path_size);
+    return LMC_OK;
+}
 
-    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least,
-     * so this is linear in size. */
+/* A tensor's entry in a FILE body: all of it is there, sizes and counts are within their limits.
+ * Whether the tensor makes sense in its file is not looked at. */
+typedef struct lmc__tensor_entry {
+    uint64_t offset, size;
+    uint32_t name_size;
+    uint8_t dtype_size, rank, generation, measure;
+    const uint8_t *shape, *name, *dtype; /* in the body */
+    uint32_t error;                      /* in units of 2^-32 */
+} lmc__tensor_entry;
+
+static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    e->offset = lmc__take64(c);
+    e->size = lmc__take64(c);
+    e->name_size = lmc__take32(c);
+    e->dtype_size = lmc__take8(c);
+    e->rank = lmc__take8(c);
+    e->generation = lmc__take8(c);
+    e->measure = lmc__take8(c);
+    LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
+                   e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(e->generation ? e->measure >= LMC_MEASURE_UPDATE && e->measure <= LMC_MEASURE_NMSE
+                             : e->measure == 0,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >=
+                   8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
+               LMC_ERR_CORRUPT);
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
+    e->error = e->generation ? lmc__take32(c) : 0;
+    return LMC_OK;
+}
+
+/* What is left of the one allocation that a lmc_file's arrays and strings are in. */
+typedef struct lmc__file_room {
+    uint64_t *words; /* shapes */
+    char *chars;     /* strings, NUL-terminated */
+} lmc__file_room;
+
+static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
+{
+    char *const copy = room->chars;
+    memcpy(copy, p, size);
+    copy[size] = 0;
+    room->chars += size + 1;
+    return copy;
+}
+
+/* The tensor of an entry. It must lie in the file, and not before *position, where the one before
+ * it ends; of a known dtype, its shape must give its size. */
+static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
+                                        const lmc_file *file, lmc__file_room *room,
+                                        uint64_t *position)
+{
+    enum lmc_dtype dtype;
+    unsigned i;
+    LMC__CHECK(memchr(e->name, 0, (size_t)e->name_size + e->dtype_size) == NULL, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    t->offset = e->offset;
+    t->size = e->size;
+    t->rank = e->rank;
+    t->loss.generation = e->generation;
+    t->loss.measure = (enum lmc_measure)e->measure;
+    t->loss.error = e->error / 4294967296.0;
+    t->shape = room->words;
+    for (i = 0; i < e->rank; i++) *room->words++ = lmc__load64(e->shape + 8 * i);
+    t->name = lmc__copy_string(room, e->name, e->name_size);
+    t->dtype = lmc__copy_string(room, e->dtype, e->dtype_size);
+    LMC__CHECK(t->offset >= *position && t->offset <= file->size &&
+                   t->size <= file->size - t->offset,
+               LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    dtype = lmc_find_dtype(t->dtype);
+    LMC__CHECK(dtype == LMC_AUTO ||
+                   lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory: one allocation,
+ * which begins with the lmc_tensors. Two passes over the entries: the first finds that all are
+ * there, and how much memory they take (an entry has 25 bytes at least, so that is linear in size);
+ * the second copies them. */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
+                                       size_t size)
+{
+    uint64_t n_words = 0, n_chars = 0, position = 0;
+    uint32_t path_size, n_tensors, i;
+    const uint8_t *path;
+    lmc__tensor_entry e;
+    lmc__cursor c, tensors_at;
+    lmc__file_room room;
+    lmc_tensor *tensors;
+    lmc__item *items;
+
+    memset(file, 0, sizeof *file);
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__parse_file_head(&c, file, &path, &path_size, &n_tensors));
+    tensors_at = c;
     for (i = 0; i < n_tensors; i++) {
-        uint32_t name_size;
-        size_t more;
-        LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-        name_size = lmc__load32(p + 16);
-        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE &&
-                       p[21] <= LMC_MAX_RANK,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0,
-                   LMC_ERR_CORRUPT);
-        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
-        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
-        n_words += p[21];
-        n_chars += name_size + p[20] + 2u;
-        p += more;
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        n_words += e.rank;
+        n_chars += e.name_size + e.dtype_size + 2u;
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    LMC__CHECK(c.p == c.end, LMC_ERR_CORRUPT);
 
     memory->size = 0;
     LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                       8 * n_words + n_chars + path_size + 1));
     tensors = (lmc_tensor *)(void *)memory->data;
-    words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
-    items = (lmc__item *)(void *)(words + n_words);
-    chars = (char *)(items + n_tensors);
-    p = body + LMC__FILE_BODY_SIZE;
-    memcpy(chars, p, path_size);
-    chars[path_size] = 0;
-    file->path = chars;
-    chars += path_size + 1;
-    p += path_size;
+    room.words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
+    items = (lmc__item *)(void *)(room.words + n_words);
+    room.chars = (char *)(items + n_tensors);
+    file->path = lmc__copy_string(&room, path, path_size);
+    c = tensors_at;
     for (i = 0; i < n_tensors; i++) {
-        lmc_tensor *t = &tensors[i];
-        const uint32_t name_size = lmc__load32(p + 16), dtype_size = p[20];
-        enum lmc_dtype dtype;
-        memset(t, 0, sizeof *t);
-        t->offset = lmc__load64(p);
-        t->size = lmc__load64(p + 8);
-        t->rank = p[21];
-        t->loss.generation = p[22];
-        t->loss.measure = (enum lmc_measure)p[23];
-        t->shape = words;
-        p += LMC__TENSOR_ENTRY_SIZE;
-        for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
-        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);
-        memcpy(chars, p, name_size);
-        chars[name_size] = 0;
-        t->name = chars;
-        items[i].name = (const uint8_t *)chars;
-        items[i].size = name_size;
-        items[i].identity = NULL;
-        chars += name_size + 1;
-        p += name_size;
-        memcpy(chars, p, dtype_size);
-        chars[dtype_size] = 0;
-        t->dtype = chars;
-        chars += dtype_size + 1;
-        p += dtype_size;
-        if (t->loss.generation) {
-            t->loss.error = lmc__load32(p) / 4294967296.0;
-            p += 4;
-        }
-        LMC__CHECK(t->offset >= position && t->offset <= file->size &&
-                       t->size <= file->size - t->offset,
-                   LMC_ERR_CORRUPT);
-        position = t->offset + t->size;
-        dtype = lmc_find_dtype(t->dtype);
-        LMC__CHECK(dtype == LMC_AUTO ||
-                       lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
-                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        LMC__TRY(lmc__copy_tensor(&tensors[i], &e, file, &room, &position));
+        memset(&items[i], 0, sizeof items[i]); /* only to find names that are there twice */
+        items[i].name = (const uint8_t *)tensors[i].name;
+        items[i].size = e.name_size;
     }
     lmc__sort_items(items, n_tensors);
     LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
@@ -12668,21 +12937,56 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What is to be said of a tensor that is written; returns whether anything was lost. */
-static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    const int is_quantized = lmc__get_quant_params(t->quantizer) != NULL;
-    *loss = is_quantized ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
-    return loss->generation != 0;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* The FILE body of a description from the caller; strings of it are measured here, everything else
- * lmc__parse_file checks. */
+static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
+{
+    uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
+    size_t name_size, dtype_size;
+    lmc_loss loss;
+    unsigned i;
+    if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        return LMC_ERR_ARGUMENT;
+    name_size = strlen(t->name);
+    dtype_size = strlen(t->dtype);
+    if (name_size > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
+        return LMC_ERR_ARGUMENT;
+    loss = lmc__get_loss(t);
+    memset(entry, 0, sizeof entry);
+    lmc__store64(entry, t->offset);
+    lmc__store64(entry + 8, t->size);
+    lmc__store32(entry + 16, (uint32_t)name_size);
+    entry[20] = (uint8_t)dtype_size;
+    entry[21] = (uint8_t)t->rank;
+    if (loss.generation) {
+        if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
+            return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_tensor */
+        entry[22] = (uint8_t)loss.generation;
+        entry[23] = (uint8_t)loss.measure;
+    }
+    LMC__TRY(lmc__append(out, entry, sizeof entry));
+    for (i = 0; i < t->rank; i++) {
+        lmc__store64(field, t->shape[i]);
+        LMC__TRY(lmc__append(out, field, 8));
+    }
+    LMC__TRY(lmc__append(out, t->name, name_size));
+    LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+    if (loss.generation)
+        LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
+                                                   : UINT32_MAX));
+    return LMC_OK;
+}
+
+/* The FILE body of a description from the caller. Only what could not be written down is refused
+ * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
 static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
-    unsigned j;
     if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
         return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
@@ -12699,54 +13003,73 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
     lmc__store32(head + 32, (uint32_t)file->n_tensors);
     LMC__TRY(lmc__append(out, head, sizeof head));
     LMC__TRY(lmc__append(out, file->path, n));
-    for (i = 0; i < file->n_tensors; i++) {
-        const lmc_tensor *t = &file->tensors[i];
-        uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
-        size_t dtype_size;
-        lmc_loss loss;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
-            return LMC_ERR_ARGUMENT;
-        n = strlen(t->name);
-        dtype_size = strlen(t->dtype);
-        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
-            return LMC_ERR_ARGUMENT;
-        memset(entry, 0, sizeof entry);
-        lmc__store64(entry, t->offset);
-        lmc__store64(entry + 8, t->size);
-        lmc__store32(entry + 16, (uint32_t)n);
-        entry[20] = (uint8_t)dtype_size;
-        entry[21] = (uint8_t)t->rank;
-        if (lmc__get_loss(t, &loss)) {
-            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
-                return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
-            entry[22] = (uint8_t)loss.generation;
-            entry[23] = (uint8_t)loss.measure;
-        }
-        LMC__TRY(lmc__append(out, entry, sizeof entry));
-        for (j = 0; j < t->rank; j++) {
-            uint8_t field[8];
-            lmc__store64(field, t->shape[j]);
-            LMC__TRY(lmc__append(out, field, 8));
-        }
-        LMC__TRY(lmc__append(out, t->name, n));
-        LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-        if (loss.generation)
-            LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
-                                                       : UINT32_MAX));
-    }
+    for (i = 0; i < file->n_tensors; i++) LMC__TRY(lmc__append_tensor(out, &file->tensors[i]));
     return LMC_OK;
 }
+
+/* -- RUN -- */
 
 typedef struct lmc__run {
     uint64_t start; /* within the file */
     uint64_t size;
-    size_t block_size;
+    size_t block_size; /* decoded bytes of each block but the last */
     uint64_t n_blocks; /* at most 2^32 - 1 */
     size_t file_number;
-    unsigned prediction, conversion;
+    unsigned prediction;     /* LMC__PREDICT_... */
+    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
     const uint8_t *segments; /* in the body */
     uint32_t n_segments;
 } lmc__run;
+
+/* A segment: bytes of the run whose predictions lie side by side. */
+typedef struct lmc__segment {
+    uint32_t file_number;
+    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
+                             number of the file, plus 1 */
+    uint64_t start, size; /* within the file */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+} lmc__segment;
+
+static lmc__segment lmc__get_segment(const uint8_t *p)
+{
+    lmc__segment s;
+    s.file_number = lmc__load32(p);
+    s.base = lmc__load32(p + 4);
+    s.start = lmc__load64(p + 8);
+    s.size = lmc__load64(p + 16);
+    s.base_offset = lmc__load64(p + 24);
+    return s;
+}
+
+#ifndef LMC_NO_ENCODER
+static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+{
+    lmc__store32(dst, s->file_number);
+    lmc__store32(dst + 4, s->base);
+    lmc__store64(dst + 8, s->start);
+    lmc__store64(dst + 16, s->size);
+    lmc__store64(dst + 24, s->base_offset);
+}
+
+/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
+static void lmc__put_run(uint8_t *dst, const lmc__run *run)
+{
+    uint8_t log2_block = 0;
+    while ((size_t)1 << log2_block < run->block_size) log2_block++;
+    lmc__store64(dst, run->size);
+    dst[8] = log2_block;
+    dst[9] = (uint8_t)run->prediction;
+    dst[10] = (uint8_t)run->conversion;
+    dst[11] = 0;
+    lmc__store32(dst + 12, run->n_segments);
+}
+#endif
+
+/* Number i of a run that was parsed. */
+static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return lmc__get_segment(run->segments + (size_t)LMC__SEGMENT_SIZE * i);
+}
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
  * advances *position. */
@@ -12775,19 +13098,18 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     run->segments = body + LMC__RUN_BODY_SIZE;
     run->n_segments = n_segments;
     for (i = 0; i < n_segments; i++) {
-        const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0
-                                           : body[9] != LMC__PREDICT_ZERO,
+        const lmc__segment segment = lmc__segment_at(run, i);
+        LMC__CHECK(segment.base == 0 ? segment.base_offset == 0
+                                     : run->prediction != LMC__PREDICT_ZERO,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position,
+        LMC__CHECK(run->conversion == 0 || segment.size % 2 == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(segment.file_number == file_number && segment.start == *position,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position &&
-                       segment_size <= run->size - sum,
+        LMC__CHECK(segment.size >= 1 && segment.size <= limit - *position &&
+                       segment.size <= run->size - sum,
                    LMC_ERR_CORRUPT);
-        *position += segment_size;
-        sum += segment_size;
+        *position += segment.size;
+        sum += segment.size;
     }
     LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << body[8];
@@ -12820,67 +13142,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
     lmc__sha256_finish(&sha, identity);
-}
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
-    return LMC_OK;
 }
 
 /* == snapshot/index_entries.h ===================================================================== */
@@ -15314,7 +15575,7 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* Of params without width, codes and scales. */
+/* All that a block's head says but its scales, which differ from block to block. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -15386,6 +15647,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
