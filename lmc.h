@@ -400,6 +400,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
@@ -429,6 +430,8 @@ typedef struct lmc_tensor {
                               twin: where that is, with LMC_CONVERT_NONE */
 } lmc_tensor;
 
+#endif /* LMC_NO_SNAPSHOT */
+
 /* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
  * themselves. */
@@ -446,6 +449,7 @@ typedef struct lmc_twin {
  * twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
+#ifndef LMC_NO_SNAPSHOT
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
                          only file */
@@ -511,6 +515,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_ENCODER
 /* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
  * stream), end_file; again; finish -- */
 
@@ -563,6 +568,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+
+#endif /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -626,10 +633,11 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only
-                             once;   none of the others is to be in use by another thread */
-    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
+    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used: in a
+                             chain of deltas, each a lender to the next, there are buffers only
+                             once, and no two readers may be in use at the same time */
+    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range. With
+                             LMC_NO_SALVAGE opening is LMC_ERR_UNSUPPORTED then */
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
@@ -702,6 +710,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the file, and finds the sections and
  * the headers of blocks wherever they are: the index, if that is intact, else the sections say
@@ -754,6 +763,9 @@ LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
  * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
  * whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+
+#endif /* LMC_NO_SALVAGE */
+#endif /* LMC_NO_SNAPSHOT */
 
 /* -- tools -- */
 
@@ -9550,6 +9562,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
@@ -9567,6 +9580,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -9581,11 +9595,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
@@ -10908,6 +10924,7 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_
     return LMC_OK;
 }
 
+#ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ============================================================================ */
 
 /* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
@@ -11273,6 +11290,7 @@ static void lmc__finish_digester(lmc__digester *d)
 /* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
  * and its trailer (spec 10), by which a reader finds the index. */
 
+#ifndef LMC_NO_ENCODER
 /* base_identity: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
                             uint32_t chain_depth, const lmc__kernels *k)
@@ -11299,6 +11317,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
     memcpy(dst + 32, lmc__end_magic, 8);
 }
+#endif
 
 /* The snapshot is a delta. */
 static int lmc__has_base(const uint8_t *header)
@@ -11508,6 +11527,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -11516,6 +11536,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
+#endif
 
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
@@ -11773,6 +11794,7 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
  * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
 
+#ifndef LMC_NO_ENCODER
 /* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
@@ -11783,6 +11805,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
 /* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
@@ -12317,6 +12340,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -12325,6 +12349,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
@@ -12469,6 +12494,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -12491,6 +12517,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+#endif
 
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
@@ -12692,6 +12719,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 /* == snapshot/writer.h ============================================================================ */
+
+#ifndef LMC_NO_ENCODER
 
 /* Files of unknown size are cut into runs of this many bytes, which are collected before they are
  * written. */
@@ -13439,6 +13468,7 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
         pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/restore.h =========================================================================== */
 
@@ -16501,6 +16531,8 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
 }
+
+#endif
 
 #if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
 #pragma GCC diagnostic pop

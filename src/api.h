@@ -337,6 +337,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
@@ -366,6 +367,8 @@ typedef struct lmc_tensor {
                               twin: where that is, with LMC_CONVERT_NONE */
 } lmc_tensor;
 
+#endif /* LMC_NO_SNAPSHOT */
+
 /* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
  * themselves. */
@@ -383,6 +386,7 @@ typedef struct lmc_twin {
  * twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
+#ifndef LMC_NO_SNAPSHOT
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
                          only file */
@@ -448,6 +452,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_ENCODER
 /* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
  * stream), end_file; again; finish -- */
 
@@ -500,6 +505,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+
+#endif /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -563,10 +570,11 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only
-                             once;   none of the others is to be in use by another thread */
-    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
+    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used: in a
+                             chain of deltas, each a lender to the next, there are buffers only
+                             once, and no two readers may be in use at the same time */
+    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range. With
+                             LMC_NO_SALVAGE opening is LMC_ERR_UNSUPPORTED then */
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
@@ -639,6 +647,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the file, and finds the sections and
  * the headers of blocks wherever they are: the index, if that is intact, else the sections say
@@ -691,6 +700,9 @@ LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
  * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
  * whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+
+#endif /* LMC_NO_SALVAGE */
+#endif /* LMC_NO_SNAPSHOT */
 
 /* -- tools -- */
 

@@ -17,6 +17,7 @@
  * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
 
+#ifndef LMC_NO_ENCODER
 /* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
@@ -27,6 +28,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
 /* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {

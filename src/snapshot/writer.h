@@ -15,6 +15,7 @@
 #include "snapshot/sections.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
+#ifndef LMC_NO_ENCODER
 
 /* Files of unknown size are cut into runs of this many bytes, which are collected before they are
  * written. */
@@ -762,3 +763,4 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
         pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
+#endif /* LMC_NO_ENCODER */
