@@ -11879,14 +11879,14 @@ typedef struct lmc__cursor {
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-static const uint8_t *lmc__next(lmc__cursor *c, size_t size)
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
     return c->p - size;
 }
-static uint8_t lmc__next8(lmc__cursor *c) { return *lmc__next(c, 1); }
-static uint32_t lmc__next32(lmc__cursor *c) { return lmc__load32(lmc__next(c, 4)); }
-static uint64_t lmc__next64(lmc__cursor *c) { return lmc__load64(lmc__next(c, 8)); }
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
 /* The fixed fields of a FILE body, and where its path is. */
 static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
@@ -11894,22 +11894,22 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
 {
     uint8_t kind, flags, reserved;
     LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__next64(c);
-    kind = lmc__next8(c);
-    flags = lmc__next8(c);
-    reserved = lmc__next8(c);
-    reserved |= lmc__next8(c);
+    file->size = lmc__take64(c);
+    kind = lmc__take8(c);
+    flags = lmc__take8(c);
+    reserved = lmc__take8(c);
+    reserved |= lmc__take8(c);
     LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
                    reserved == 0,
                LMC_ERR_UNSUPPORTED);
     file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
     file->has_mode = (flags & LMC__HAS_MODE) != 0;
     file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__next32(c);
-    file->mtime_s = (int64_t)lmc__next64(c);
-    file->mtime_ns = lmc__next32(c);
-    *path_size = lmc__next32(c);
-    *n_tensors = lmc__next32(c);
+    file->mode = lmc__take32(c);
+    file->mtime_s = (int64_t)lmc__take64(c);
+    file->mtime_ns = lmc__take32(c);
+    *path_size = lmc__take32(c);
+    *n_tensors = lmc__take32(c);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
     LMC__CHECK(file->mtime_ns <= 999999999u &&
@@ -11921,7 +11921,7 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
     LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
-    *path = lmc__next(c, *path_size);
+    *path = lmc__take_bytes(c, *path_size);
     return LMC_OK;
 }
 
@@ -11938,13 +11938,13 @@ typedef struct lmc__tensor_entry {
 static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
 {
     LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-    e->offset = lmc__next64(c);
-    e->size = lmc__next64(c);
-    e->name_size = lmc__next32(c);
-    e->dtype_size = lmc__next8(c);
-    e->rank = lmc__next8(c);
-    e->generation = lmc__next8(c);
-    e->measure = lmc__next8(c);
+    e->offset = lmc__take64(c);
+    e->size = lmc__take64(c);
+    e->name_size = lmc__take32(c);
+    e->dtype_size = lmc__take8(c);
+    e->rank = lmc__take8(c);
+    e->generation = lmc__take8(c);
+    e->measure = lmc__take8(c);
     LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
                    e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
                LMC_ERR_CORRUPT);
@@ -11954,10 +11954,10 @@ static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
     LMC__CHECK(lmc__left(c) >=
                    8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
                LMC_ERR_CORRUPT);
-    e->shape = lmc__next(c, 8u * e->rank);
-    e->name = lmc__next(c, e->name_size);
-    e->dtype = lmc__next(c, e->dtype_size);
-    e->error = e->generation ? lmc__next32(c) : 0;
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
+    e->error = e->generation ? lmc__take32(c) : 0;
     return LMC_OK;
 }
 
