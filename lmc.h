@@ -50,10 +50,10 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold root classes group grids dispatch
  *   codec      dtypes half tree workspace block_header huffman plan sample put_list plan_planes
- *              put_planes plan_delta put_delta put_quantised put_block get_list get_planes
- *              get_delta get_quantised get_block
+ *              put_planes plan_delta put_delta put_block get_list get_planes get_delta
+ *              quant_params put_quantised get_quantised get_block
+ *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
- *   quantise   clusters fit
  *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
  *              writer restore index reader in_place requantise salvage salvage_walk salvage_place
  *              salvage_read open identify memory
@@ -275,10 +275,17 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and
- * section 8.13.) */
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
+ * includes.)
+ *
+ * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
+ * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
+ * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
+ * without it agree on every struct. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
@@ -300,14 +307,15 @@ typedef struct lmc_loss {
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a tensor, wherever the caller has them. */
 typedef struct lmc_elements {
     enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
     void *user;
     uint64_t size; /* bytes */
 } lmc_elements;
-
-typedef struct lmc_quantizer lmc_quantizer;
 
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
@@ -352,6 +360,7 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
  * Errors: ARGUMENT. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
+#endif
 
 /* -- layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
@@ -664,6 +673,7 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
  * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
  * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
@@ -671,6 +681,7 @@ LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDE
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
+#endif
 /* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
  * there is none. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
@@ -1067,7 +1078,7 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 #define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
+#define LMC__LAYOUT_QUANTIZED 2u
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -6579,26 +6590,30 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 
 /* == codec/half.h ================================================================================= */
 
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
+ * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
+ * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
+ * should. */
+
+/* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
-/* F32 to F16, likewise. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach
-                                    infinity, as it should */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
         const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
                        half = (uint32_t)1 << (shift - 1);
         return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
@@ -7012,7 +7027,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
                    n_natural = grouping >> 4;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTISED && prediction <= 1 && grouping < 0x80,
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1 && grouping < 0x80,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -7026,7 +7041,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED)
+    if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
     if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
     LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);
@@ -7184,15 +7199,22 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* The order-0 information of counts, in bits, rounded down: total * log2(total) - the sum of counts
- * * log2(counts). */
-static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+/* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
+ * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
+ * lmc__log2 never descends. */
+static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
     int s;
     for (s = 0; s < 256; s++)
         if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
-    return bits > symbols ? (bits - symbols) >> 16 : 0;
+    return bits - symbols;
+}
+
+/* The same in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    return lmc__entropy_q16(counts, total) >> 16;
 }
 
 static unsigned lmc__count_symbols(const uint32_t counts[256])
@@ -8455,185 +8477,6 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     return (size_t)(e->out - dst);
 }
 
-/* == codec/put_quantised.h ======================================================================== */
-
-#define LMC__QUANTISED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTISED_STRIP 1024u
-
-struct lmc_quantizer {
-    lmc_quantizer_info info;
-    void *alloc_user;
-    unsigned width;   /* of an element: 2 or 4 */
-    int is_recovered; /* of elements that are quantised already: what it does not give back exactly
-                         is coded without it */
-    uint64_t n;       /* elements of the tensor */
-    int is_predicted; /* scales by the second moment; else those of groups */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; behind table_size: 0 */
-    uint8_t
-        *codes; /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
-    size_t n_codes;
-    uint64_t group_size;
-    uint16_t *scales; /* of the groups: the upper halves of F32 */
-    size_t n_groups;
-};
-
-/* n elements as F32; the result may be src. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-/* The scales of elements from number first of a tensor on: how many of n have that of the first. */
-LMC__INLINE size_t lmc__get_group(const lmc_quantizer *q, uint64_t first, size_t n, uint32_t *scale)
-{
-    const uint64_t group = first / q->group_size;
-    *scale = (uint32_t)q->scales[group] << 16;
-    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
-}
-
-/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are
- * restored to, high and low their codes, or those of zero for exceptions, which stay as they are.
- * src (and second) are elements as they come; dst may be one of them. low may be NULL where there
- * are no low bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high,
-                                  uint8_t *low, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
-                                  const uint8_t *second, uint64_t first, size_t n)
-{
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP];
-    uint16_t kept[LMC__QUANTISED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s =
-                                                                     q->is_predicted
-                                                                         ? lmc__widen(wide_second,
-                                                                                      second, n,
-                                                                                      q->width)
-                                                                         : NULL;
-    uint16_t *valid = symbols;
-    size_t exceptions = 0, i, part;
-    uint8_t *restored = dst;
-    uint32_t scale;
-    if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-        }
-    if (exceptions) {
-        valid = kept;
-        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
-        if (q->width == 4) memcpy(wide, src, 4 * n); /* dst may be src */
-    }
-    if (q->table_size) { /* the nearest that the table has */
-        const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) high[i] = codes[valid[i]];
-        k->look_up(kept, high, n, q->table);
-        valid = kept;
-    } else k->cut_symbols(high, low, valid, n, q->low_bits);
-    if (q->width == 2) restored = q->is_predicted ? wide_second : wide;
-    if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;
-    if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
-        }
-    for (i = 0; i < n && exceptions; i++)
-        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, wide + 4 * i, 4);
-    if (q->width == 2)
-        for (i = 0; i < n;
-             i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
-            const uint32_t v = lmc__load32(restored + 4 * i);
-            lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-        }
-    return exceptions;
-}
-
-/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
- * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
-static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
-                                 uint8_t *content, const uint8_t *src, const uint8_t *second,
-                                 uint64_t first, size_t n, enum lmc_level level,
-                                 lmc__block_crcs *crcs)
-{
-    const unsigned width = q->width;
-    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
-                   *const work = lmc__push_list(&e->stack, n);
-    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
-    uint8_t *positions, *values;
-    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0,
-                       table_bytes = 2 * (size_t)q->table_size;
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    int fits = 1;
-    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
-    e->out = dst;
-    e->end = dst + lmc__min(cap, n * width - 1);
-    crcs->content = 0;
-    crcs->base = q->is_predicted ? e->k->crc32c(0, second, n * width) : 0;
-    /* Positions are made where they will stand, values behind the most of them that fit. */
-    fits = (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
-    positions = e->out + LMC__QUANTISED_HEADER + table_bytes;
-    max_exceptions = fits ? (size_t)(e->end - positions) / (4 + width) : 0;
-    values = positions + 4 * max_exceptions;
-    for (i = 0; i < n; i += part) {
-        size_t exceptions;
-        part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols,
-                                         content + i * width, src + i * width,
-                                         second ? second + i * width : NULL, first + i, part);
-        crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
-        for (j = 0; j < part && exceptions; j++) {
-            if (symbols[j] != LMC__EXCEPTION) continue;
-            if (n_exceptions == max_exceptions) fits = 0;
-            if (!fits) continue;
-            lmc__store32(positions + 4 * n_exceptions, (uint32_t)(i + j));
-            memcpy(values + width * n_exceptions++, content + (i + j) * width, width);
-        }
-    }
-    if (!fits) return 0;
-    memset(dst, 0, LMC__QUANTISED_HEADER);
-    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
-                       (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
-                       (q->table_size ? LMC__METHOD_TABLE : 0));
-    dst[1] = (uint8_t)q->low_bits;
-    lmc__store16(dst + 2, (uint16_t)q->table_size);
-    lmc__store32(dst + 4, (uint32_t)q->grid.min);
-    lmc__store32(dst + 8, q->grid.step);
-    lmc__store32(dst + 28, (uint32_t)n_exceptions);
-    for (i = 0; i < q->table_size; i++)
-        lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
-    memmove(positions + 4 * n_exceptions, values, width * n_exceptions);
-    e->out = positions + (4 + width) * n_exceptions;
-    if (q->is_predicted) {
-        lmc__store32(dst + 12, (uint32_t)q->grid.bias);
-        lmc__store32(dst + 16, q->grid.floor);
-    } else {
-        const uint64_t first_group = first / q->group_size;
-        uint8_t *const top = e->stack.top;
-        uint8_t *row;
-        lmc__store32(dst + 20, (uint32_t)q->group_size);
-        lmc__store32(dst + 24, (uint32_t)((first_group + 1) * q->group_size - first));
-        n_groups = (size_t)((first + n - 1) / q->group_size - first_group) + 1;
-        if ((row = lmc__push_list(&e->stack, n_groups)) == NULL) return 0;
-        for (j = 0; j < 2; j++) {
-            for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[first_group + i] >> 8 * j);
-            if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
-        }
-        e->stack.top = top;
-    }
-    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
-    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
-    return (size_t)(e->out - dst);
-}
-
 /* == codec/put_block.h ============================================================================ */
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
@@ -8773,47 +8616,6 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
-}
-
-/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
-static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const uint8_t *src, size_t size,
-                                             const uint8_t *second, const lmc_quantizer *q,
-                                             uint64_t first, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
-                                             const uint8_t **content)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t n = size / q->width;
-    lmc__block_crcs crcs;
-    uint8_t *restored;
-    size_t cap, payload_size;
-    lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    restored = lmc__push_list(&e.stack, size);
-    if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size =
-        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
-    if (payload_size)
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
-                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
-    else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
-        memcpy(payload, restored, size);
-        crcs.base = 0;
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, crcs, k, position);
-    }
-    *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
-    return LMC_OK;
 }
 
 /* == codec/get_list.h ============================================================================= */
@@ -9237,50 +9039,470 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
+/* == codec/quant_params.h ========================================================================= */
+
+/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
+ * machine's registers and no option of a compiler can change it. The limits of scales keep it
+ * normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction, which the decoder has, too. For the first
+ * moment of an optimizer that is the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others.
+ *
+ * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
+ * of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
+                         A block that does not is coded without loss */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/put_quantised.h ======================================================================== */
+
+/* Encodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
+ * block CRCs, identities and later predictions are all of the restored elements, never of those
+ * that came in. */
+
+/* The elements of a block. */
+typedef struct lmc__quant_source {
+    const uint8_t *elements;
+    const uint8_t *second; /* the prediction, as many; NULL if there is none */
+    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    size_t n;
+} lmc__quant_source;
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* The scale of element number first of the tensor; returns how many of n elements share it. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
+{
+    const uint64_t group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+ * LMC__EXCEPTION. */
+static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
+                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
+                                uint64_t first, size_t n)
+{
+    size_t exceptions = 0, i, part;
+    uint32_t scale;
+    if (q->is_predicted) return k->quantize_updates(symbols, x, s, n, &q->grid);
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
+    }
+    return exceptions;
+}
+
+/* The inverse: the points of n symbols, none of them LMC__EXCEPTION, as F32. dst may be s. */
+static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                                 const uint16_t *symbols, const uint8_t *s, uint64_t first,
+                                 size_t n)
+{
+    size_t i, part;
+    uint32_t scale;
+    if (q->is_predicted) {
+        k->restore_updates(dst, symbols, s, n, &q->grid);
+        return;
+    }
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore_rows(dst + 4 * i, symbols + i, part, scale, &q->grid);
+    }
+}
+
+/* A strip on its way through a quantiser. */
+typedef struct lmc__quant_strip {
+    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
+    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
+    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
+    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
+                                 there are no low bits */
+} lmc__quant_strip;
+
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
+ * `room` or those of the strip. */
+static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
+                                      const lmc__quant_strip *strip, size_t exceptions,
+                                      uint16_t *room)
+{
+    const size_t n = strip->source.n;
+    const uint16_t *symbols = strip->symbols;
+    size_t i;
+    if (exceptions) {
+        for (i = 0; i < n; i++) room[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
+        symbols = room;
+    }
+    if (q->table_size) { /* not each symbol has a code: take the nearest that has */
+        const uint8_t *const codes = q->codes;
+        for (i = 0; i < n; i++) strip->high[i] = codes[symbols[i]];
+        k->look_up(room, strip->high, n, q->table);
+        return room;
+    }
+    k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
+    return symbols;
+}
+
+/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
+ * from. */
+static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
+                                const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const size_t exceptions =
+        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
+    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
+    return exceptions;
+}
+
+/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
+ * result: each is used before it is overwritten. */
+static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
+                                 const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
+    for (i = 0; i < in->n; i++) {
+        /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
+         * quiet. */
+        const uint32_t v = lmc__load32(restored + 4 * i);
+        lmc__store16(strip->dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+    }
+    return exceptions;
+}
+
+/* Returns the number of exceptions, which dst has as they came. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
+{
+    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
+}
+
+/* Part of a block: n elements from number i on. */
+static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
+                                      size_t n)
+{
+    lmc__quant_source part;
+    part.elements = source->elements + i * width;
+    part.second = source->second ? source->second + i * width : NULL;
+    part.first = source->first + i;
+    part.n = n;
+    return part;
+}
+
+/* Where exceptions are gathered: positions at their place in the payload, values behind as many
+ * positions as fit with their values, until the number of exceptions is known. */
+typedef struct lmc__exceptions {
+    uint8_t *positions, *values;
+    size_t n, max;
+} lmc__exceptions;
+
+/* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
+ * room. */
+static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
+                               const uint8_t *elements, unsigned width, size_t i, size_t n)
+{
+    size_t j;
+    for (j = 0; j < n; j++) {
+        if (symbols[j] != LMC__EXCEPTION) continue;
+        if (to->n == to->max) return 0;
+        lmc__store32(to->positions + 4 * to->n, (uint32_t)(i + j));
+        memcpy(to->values + width * to->n++, elements + j * width, width);
+    }
+    return 1;
+}
+
+/* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
+ * exceptions do not fit; content and CRCs are complete all the same. */
+static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_source *source, uint8_t *content, uint8_t *high,
+                                  uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    lmc__quant_strip strip;
+    size_t i, n;
+    int fits = 1;
+    strip.symbols = symbols;
+    crcs->content = 0;
+    for (i = 0; i < source->n; i += n) {
+        n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(source, width, i, n);
+        strip.dst = content + i * width;
+        strip.high = high + i;
+        strip.low = low ? low + i : NULL;
+        if (lmc__quantize_strip(k, q, &strip) && fits)
+            fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
+        crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
+    }
+    crcs->base = q->is_predicted ? k->crc32c(0, source->second, source->n * width) : 0;
+    return fits;
+}
+
+/* The payload's head, and the table behind it. */
+static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
+                                    size_t n_exceptions)
+{
+    size_t i;
+    memset(dst, 0, LMC__QUANTIZED_HEADER);
+    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
+                       (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
+                       (q->table_size ? LMC__METHOD_TABLE : 0));
+    dst[1] = (uint8_t)q->low_bits;
+    lmc__store16(dst + 2, (uint16_t)q->table_size);
+    lmc__store32(dst + 4, (uint32_t)q->grid.min);
+    lmc__store32(dst + 8, q->grid.step);
+    if (q->is_predicted) {
+        lmc__store32(dst + 12, (uint32_t)q->grid.bias);
+        lmc__store32(dst + 16, q->grid.floor);
+    } else {
+        const uint64_t group = first / q->group_size;
+        lmc__store32(dst + 20, (uint32_t)q->group_size);
+        lmc__store32(dst + 24, (uint32_t)((group + 1) * q->group_size - first));
+    }
+    lmc__store32(dst + 28, (uint32_t)n_exceptions);
+    for (i = 0; i < q->table_size; i++)
+        lmc__store16(dst + LMC__QUANTIZED_HEADER + 2 * i, q->table[i + 1]);
+}
+
+/* The scales of the groups that n elements from number first are in: a list of their low bytes,
+ * and one of their high ones. Returns 0 if there is no room. */
+static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
+                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+{
+    const uint64_t group = first / q->group_size;
+    const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
+    uint8_t *const top = e->stack.top, *const row = lmc__push_list(&e->stack, n_groups);
+    size_t i;
+    unsigned j;
+    if (!row) return 0;
+    for (j = 0; j < 2; j++) {
+        for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
+        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+    }
+    e->stack.top = top;
+    return 1;
+}
+
+/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
+ * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
+ * does not fit in cap. */
+static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
+                                 size_t cap, const lmc__quant_source *source, uint8_t *content,
+                                 enum lmc_level level, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
+    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
+                   *const work = lmc__push_list(&e->stack, n);
+    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
+    lmc__exceptions exceptions;
+    int fits;
+    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    fits = (size_t)(e->end - e->out) > fixed;
+    exceptions.n = 0;
+    exceptions.max = fits ? ((size_t)(e->end - e->out) - fixed) / (4 + width) : 0;
+    exceptions.positions = fits ? dst + fixed : dst;
+    exceptions.values = exceptions.positions + 4 * exceptions.max;
+    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crcs)) return 0;
+    if (!fits) return 0;
+    lmc__put_quantized_head(dst, q, source->first, exceptions.n);
+    e->out = exceptions.positions + 4 * exceptions.n;
+    memmove(e->out, exceptions.values, width * exceptions.n);
+    e->out += width * exceptions.n;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
+    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    return (size_t)(e->out - dst);
+}
+
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
+ * these, in the workspace; not set where the block was coded without loss. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = source->n * q->width;
+    unsigned flags = lmc__log2_width(q->width) | LMC__LAYOUT_QUANTIZED << 5, prediction;
+    lmc__block_crcs crcs;
+    uint8_t *restored;
+    size_t cap, payload_size;
+    lmc__encoder e;
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    restored = lmc__push_list(&e.stack, size);
+    if (restored == NULL) return LMC_ERR_WORKSPACE;
+    payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
+        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+    prediction = q->is_predicted ? 1 : 0;
+    if (payload_size == 0) {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(payload, restored, size);
+        flags = lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5;
+        prediction = 0;
+        crcs.base = 0;
+    }
+    lmc__put_block_header(out, flags, prediction, 0, source->n, payload_size, crcs, k, position);
+    *content = restored;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+#else
+
+/* There are no quantisers, so no block asks for one. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
+    (void)position, (void)ws, (void)ws_size, (void)content;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif
+
 /* == codec/get_quantised.h ======================================================================== */
 
-/* What the head of a quantised block's payload says. */
-typedef struct lmc__quantised {
-    lmc__grid grid;
-    unsigned low_bits, table_size;
-    uint32_t group_size, first_group, n_exceptions;
-    size_t n_groups;
-    uint16_t table[256];               /* of codes */
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* their low bytes, their high ones */
-} lmc__quantised;
+/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
+ * elements are restored, strip by strip. Nothing that the payload says is used before it is
+ * checked, and sizes that it claims are compared with what there is. */
 
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
+#ifndef LMC_NO_QUANTIZE
+
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+typedef struct lmc__quantized_head {
+    lmc__quant_params params; /* without codes and scales */
+    uint32_t first_group;     /* elements of the block in its first group */
+    uint32_t n_exceptions;
+    size_t n_groups;
+    const uint8_t *positions, *values; /* of exceptions */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+} lmc__quantized_head;
+
+LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
-    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value,
-                   high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
+    return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
+}
+
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
+{
+    const lmc__side *const s = head->scales;
+    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
+                   high = s[1].list ? s[1].list[i] : s[1].value;
     return low << 16 | high << 24;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
-static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q,
-                                               const lmc_block_info *info, uint8_t *spare)
+/* The 32 bytes that every payload begins with. */
+static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
+                                                 const lmc_block_info *info)
 {
-    const uint8_t *const p = d->in;
+    lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
-    uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
-    memset(q, 0, sizeof *q);
+    const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
+                   group_size = lmc__load32(p + 20);
+    memset(head, 0, sizeof *head);
     LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->width = info->width;
+    q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
-    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
+    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
-    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12)
-                                                   : -(int32_t)(0u - lmc__load32(p + 12));
+    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
-    q->group_size = lmc__load32(p + 20);
-    q->first_group = lmc__load32(p + 24);
-    q->n_exceptions = lmc__load32(p + 28);
+    q->group_size = group_size;
+    head->first_group = lmc__load32(p + 24);
+    head->n_exceptions = lmc__load32(p + 28);
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -9289,49 +9511,77 @@ static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 &&
-                       q->first_group == 0,
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                       head->first_group == 0,
                    LMC_ERR_CORRUPT);
     } else {
         LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 &&
-                       q->first_group <= q->group_size,
+        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                       head->first_group <= group_size,
                    LMC_ERR_CORRUPT);
-        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
+        head->n_groups = 1;
+        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
-    d->in += LMC__QUANTISED_HEADER;
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The payload up to Low; spare: a list of info->n. */
+static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
+                                               const lmc_block_info *info, uint8_t *spare)
+{
+    lmc__quant_params *const q = &head->params;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
+    d->in += LMC__QUANTIZED_HEADER;
     LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions,
+                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
                LMC_ERR_CORRUPT);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
         LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
         previous = q->table[i];
     }
-    q->positions = d->in;
-    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
+    head->positions = d->in;
+    for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
         previous = position;
     }
-    q->values = d->in;
-    d->in += info->width * (size_t)q->n_exceptions;
+    head->values = d->in;
+    d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < q->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest,
+    for (i = 0; i < head->n_groups; i++)
+        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
                    LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than most. */
+/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
+ * for it. */
+static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
+                                                const uint8_t *src, const lmc_block_info *info,
+                                                void *ws, size_t ws_size)
+{
+    lmc__decoder d;
+    uint8_t *spare;
+    d.k = k;
+    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+    d.in = src + LMC_BLOCK_HEADER_SIZE;
+    d.end = src + info->encoded_size;
+    spare = lmc__push_list(&d.stack, info->n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    return lmc__get_quantized_head(&d, head, info, spare);
+}
+
+/* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones,
-                   add = (127 - (most & 0x7F)) *
-                         ones; /* to 7 bits: a carry into the eighth if they are more */
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
     uint64_t more = 0;
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
@@ -9351,77 +9601,99 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                          const lmc_block_info *info, uint32_t *crc)
+/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
+ * NULL. */
+static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, const lmc__quantized_head *head,
+                                      const lmc__side *high, const lmc__side *low)
 {
+    const lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP],
-        low_room[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__quantised q;
-    lmc__side high, low;
-    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
-    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
-    LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (q.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size)
-                             : high.value <= q.table_size,
-                   LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
-    *crc = 0;
-    group_end = q.first_group;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+        low_room[LMC__QUANTIZED_STRIP];
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    uint32_t crc = 0;
     for (i = 0; i < n; i += part) {
-        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
-         * from there */
-        uint8_t *const out = dst + i * width, *const restored =
-                                                  width == 4 && !d->ahead.data ? out : wide;
-        const uint8_t *const codes =
-            lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
-        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
+        /* Where F32 go past the caches (d->ahead), the CRC is taken before, so they are made in
+         * `wide`; BF16 are made there anyway. */
+        uint8_t *const out = dst + i * width;
+        uint8_t *const restored = width == 4 && !d->ahead.data ? out : wide;
+        const uint8_t *codes;
+        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, part, room);
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
         else
             d->k->join_symbols(symbols, codes,
-                               q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part,
-                               q.low_bits);
+                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits);
         if (base)
             d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q.grid);
+                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
         else
             for (j = 0; j < part; j += step) {
                 if (i + j == group_end) {
                     group++;
-                    group_end += q.group_size;
+                    group_end += (size_t)q->group_size;
                 }
                 step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group),
-                                   &q.grid);
+                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
+                                   &q->grid);
             }
-        LMC__PREFETCH(
-            (const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
+        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
-        for (; exception < q.n_exceptions &&
-               (place = lmc__load32(q.positions + 4 * exception)) < i + part;
+        for (; exception < head->n_exceptions &&
+               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
-            memcpy(restored + width * (place - i), q.values + width * exception, width);
-        *crc = d->k->crc32c(*crc, restored, part * width);
+            memcpy(restored + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, restored, part * width);
         if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
     if (d->ahead.data) LMC__FENCE_STREAMS();
+    return crc;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__quantized_head head;
+    lmc__side high, low;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
+    low.list = NULL;
+    low.value = 0;
+    if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (head.params.table_size)
+        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size,
+                   LMC_ERR_CORRUPT);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
+    *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
 
-/* == codec/get_block.h ============================================================================ */
+#else
 
-#ifndef LMC_NO_QUANTIZE
+/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    (void)d, (void)dst, (void)base, (void)info, (void)crc;
+    return LMC_ERR_UNSUPPORTED;
+}
+
 #endif
+
+/* == codec/get_block.h ============================================================================ */
 
 /* Decoding a block. Header, prediction, payload and content are checked in this order, each before
  * anything is done with it: the header when it is read; the size and the CRC of the prediction
@@ -9436,12 +9708,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 {
     const unsigned coding = src[1], grouping = src[3];
     const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTISED)
-#ifndef LMC_NO_QUANTIZE
-        return lmc__get_quantised(d, dst, base, info, crc);
-#else
-        return LMC_ERR_UNSUPPORTED;
-#endif
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
+        return lmc__get_quantized(d, dst, base, info, crc);
     if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
     return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
                            crc);
@@ -9497,6 +9765,1305 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
+/* == quantise/quantizer.h ========================================================================= */
+
+/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
+ * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
+ * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+struct lmc_quantizer {
+    lmc__quant_params params;
+    lmc_quantizer_info info;
+    void *alloc_user;
+    uint64_t n;      /* elements of the tensor */
+    size_t n_codes;  /* allocated at params.codes */
+    size_t n_groups; /* allocated at params.scales */
+};
+
+/* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
+ * tensor as it is. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    return q && !q->info.is_lossless ? &q->params : NULL;
+}
+
+/* What a tensor of such parameters has lost. */
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
+
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size. */
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    if (!lmc__get_quant_params(q)) return LMC_OK;
+    return (dtype == LMC_F32 || dtype == LMC_BF16) && lmc_dtype_width(dtype) == q->params.width &&
+                   size == q->n * q->params.width
+               ? LMC_OK
+               : LMC_ERR_ARGUMENT;
+}
+
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
+ * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
+ * below 2^31. */
+static uint32_t lmc__max_points(const lmc__grid *grid)
+{
+    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
+    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
+}
+
+/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
+ * earlier call for a lower symbol has left. */
+static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                               uint32_t zero, uint32_t *distance)
+{
+    unsigned best;
+    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
+    best = *code;
+    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
+    if (*code < q->table_size && q->table[*code + 1] > s &&
+        (uint32_t)(q->table[*code + 1] - s) < *distance) {
+        best = *code + 1;
+        *distance = q->table[best] - s;
+    }
+    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
+        best = 0;
+        *distance = s > zero ? s - zero : zero - s;
+    }
+    return best;
+}
+
+/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+static uint32_t lmc__zero_symbol(const lmc__grid *grid)
+{
+    return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
+}
+
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                           uint64_t offset, size_t size, const uint8_t *second)
+{
+    const lmc__kernels *const k = lmc__get_kernels();
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
+    lmc__quant_source source;
+    lmc__quant_strip strip;
+    size_t i, n;
+    if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
+    if (q->is_recovered) return LMC_OK; /* they come out as they go in */
+    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
+    source.elements = data;
+    source.second = second;
+    source.first = offset / q->width;
+    source.n = size / q->width;
+    strip.symbols = symbols;
+    strip.high = high;
+    strip.low = q->low_bits ? low : NULL;
+    for (i = 0; i < source.n; i += n) {
+        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(&source, q->width, i, n);
+        strip.dst = data + i * q->width;
+        (void)lmc__quantize_strip(k, q, &strip);
+    }
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+{
+    if (!q) return;
+    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
+    if (q->params.scales)
+        (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
+                          0);
+    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+}
+
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+{
+    if (!q || !info) return LMC_ERR_ARGUMENT;
+    *info = q->info;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
+                                     size_t size, const void *second)
+{
+    unsigned width;
+    if (!q || (!data && size)) return LMC_ERR_ARGUMENT;
+    width = q->params.width;
+    if (offset % width || size % width || offset > q->n * width || size > q->n * width - offset)
+        return LMC_ERR_ARGUMENT;
+    if (q->info.is_lossless) return LMC_OK;
+    return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
+}
+
+#else
+
+/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    (void)q;
+    return NULL;
+}
+
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
+{
+    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
+    (void)q;
+    return none;
+}
+
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    (void)dtype, (void)size;
+    return q ? LMC_ERR_UNSUPPORTED : LMC_OK;
+}
+
+LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                                uint64_t offset, size_t size, const uint8_t *second)
+{
+    (void)q, (void)data, (void)offset, (void)size, (void)second;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif
+
+/* == quantise/clusters.h ========================================================================== */
+
+/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
+ * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
+ * best clustering are intervals.) All in integers, so every machine finds the same cells.
+ *
+ * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
+ * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
+ * up to a whole number, so what is found is the least within one for each cell.
+ *
+ * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
+ *
+ *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
+ *
+ * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
+ * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
+ * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
+ * new begin takes over at the end of the queue, from a place that is found by halving. That is
+ * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
+ * one-dimensional dynamic programming, 1990).
+ *
+ * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
+ * has a number of cells that is best, fewer the higher the price: the price is found by halving,
+ * and the cells are the best of their number. Several numbers are best at once only at single
+ * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
+ * of theirs. Some dozen prices are tried. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__MAX_BINS 4096u
+/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
+ * most, below 2^64. */
+#define LMC__MAX_COUNT ((uint32_t)1 << 19)
+
+/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
+typedef struct lmc__clusters {
+    size_t n;
+    uint32_t count[LMC__MAX_BINS + 1];
+    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
+    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
+    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
+    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
+    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
+    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
+} lmc__clusters;
+
+/* Counts are halved until their sum is in range; bins that have any keep at least one. */
+static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
+{
+    uint64_t total = 0;
+    unsigned shift = 0;
+    size_t i;
+    for (i = 0; i < n; i++) total += counts[i];
+    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
+    c->n = n;
+    c->count[0] = 0;
+    c->sum[0] = c->square[0] = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
+        c->count[i + 1] = c->count[i] + count;
+        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
+        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
+    }
+}
+
+/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
+ * a: smaller numbers, whose square fits. */
+LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
+{
+    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
+    if (count == 0) return 0;
+    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
+           sum * sum / count;
+}
+
+/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
+LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
+{
+    return c->best[begin] + lmc__cell_cost(c, begin, end);
+}
+
+/* The best cells at a price; returns their number. The queue is [head, tail). */
+static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
+{
+    const size_t n = c->n;
+    size_t head = 0, tail = 1, i;
+    c->best[0] = 0;
+    c->cells[0] = 0;
+    c->candidate[0] = 0;
+    c->from[0] = 1;
+    for (i = 1; i <= n; i++) {
+        size_t j;
+        while (head + 1 < tail && c->from[head + 1] <= i) head++;
+        j = c->candidate[head];
+        c->best[i] = lmc__cut_cost(c, j, i) + price;
+        c->begin[i] = (uint16_t)j;
+        c->cells[i] = (uint16_t)(c->cells[j] + 1);
+        if (i == n) break;
+        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
+         * begin to be best: they never are. */
+        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
+                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
+            tail--;
+        j = c->candidate[tail - 1];
+        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
+            /* i takes over from j, after the first end for which j is best. */
+            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
+            while (low < high) {
+                const size_t middle = low + (high - low) / 2;
+                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
+                else low = middle + 1;
+            }
+            c->candidate[tail] = (uint16_t)i;
+            c->from[tail++] = (uint16_t)low;
+        }
+    }
+    return c->cells[n];
+}
+
+/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
+ * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
+ * it falls by 2 * all / j^3. */
+static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
+{
+    const uint64_t all = lmc__cell_cost(c, 0, c->n);
+    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
+    unsigned n = lmc__cut_cells(c, high), i;
+    size_t end;
+    while (n > k) {
+        low = high;
+        high = 4 * high;
+        n = lmc__cut_cells(c, high);
+    }
+    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
+     * or the price is known to a 4096th. */
+    while (n != k && high - low > high / 4096 + 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        const unsigned found = lmc__cut_cells(c, middle);
+        if (found > k) low = middle;
+        else {
+            high = middle;
+            n = found;
+        }
+    }
+    n = lmc__cut_cells(c, high);
+    for (i = n, end = c->n; i > 0; i--) {
+        ends[i - 1] = (uint16_t)end;
+        end = c->begin[end];
+    }
+    return n;
+}
+
+#endif
+
+/* == quantise/fit_sample.h ======================================================================== */
+
+/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
+ * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
+ * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
+ */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__FIT_CHUNK 16384u               /* elements that are read at once */
+#define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
+#define LMC__SYMBOLS 65536u
+
+typedef struct lmc__fit {
+    const lmc__kernels *k;
+    const lmc_quantizer_options *options;
+    lmc_elements elements;
+    lmc_quantizer *q;
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
+    const uint8_t *x, *s; /* both as F32 */
+    uint16_t symbols[LMC__FIT_CHUNK];
+    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
+    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
+    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    uint32_t bins[LMC__MAX_BINS];
+    uint16_t ends[256];
+    lmc__clusters clusters;
+} lmc__fit;
+
+/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__quant_params *const q = &f->q->params;
+    const size_t size = n * q->width;
+    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
+    f->s = NULL;
+    if (!q->is_predicted) return LMC_OK;
+    LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));
+    if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
+    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
+    return LMC_OK;
+}
+
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
+ * shorter. */
+static uint64_t lmc__get_stride(const lmc_quantizer *q)
+{
+    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
+}
+
+static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
+{
+    return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+}
+
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__get_stride(q);
+    uint64_t at, seen = 0;
+    size_t i;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
+        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
+        seen += n;
+    }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
+    return LMC_OK;
+}
+
+/* The first and the last point that occur; 0, 0 if none does. */
+static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
+{
+    uint32_t s;
+    *first = *last = 0;
+    for (s = 1; s < LMC__EXCEPTION; s++)
+        if (f->counts[s]) {
+            if (!*first) *first = s;
+            *last = s;
+        }
+}
+
+#endif
+
+/* == quantise/fit_scales.h ======================================================================== */
+
+/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
+ * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
+ * an LMC__OCTAVE, from one power of two to the next. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__OCTAVE ((int32_t)1 << 23)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
+#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
+#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+
+/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
+ * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
+ * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
+ * an upper half. Groups go on from chunk to chunk. */
+static enum lmc_status lmc__fit_scales(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t group_size = q->params.group_size;
+    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
+                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    uint64_t at, sum = 0, count = 0;
+    uint16_t *scales;
+    size_t n;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
+    if (!scales) return LMC_ERR_MEMORY;
+    q->params.scales = scales;
+    for (at = 0; at < q->n; at += n) {
+        size_t i, part;
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / group_size,
+                           end = lmc__min64((group + 1) * group_size, q->n);
+            uint32_t normal;
+            part = (size_t)lmc__min64(n - i, end - at - i);
+            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
+            count += normal;
+            if (at + i + part == end) {
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                               scale =
+                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
+                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                sum = count = 0;
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
+ * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
+ * the distance of the bits from those of 1. */
+static void lmc__fit_floor(lmc__fit *f)
+{
+    lmc__grid *const grid = &f->q->params.grid;
+    const float eps = (float)(f->options->eps > 0 ? f->options->eps : 1e-8);
+    uint32_t bits;
+    memcpy(&bits, &eps, 4);
+    grid->floor = bits > 0x3F800000u / 2 ? 2 * bits - 0x3F800000u : 0;
+    if (grid->floor > 0x7F800000u) grid->floor = 0x7F800000u;
+}
+
+/* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
+ * reaches; *found: there is one within the format's limits. Few that are far above all others, as
+ * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__grid *const grid = &q->params.grid;
+    const uint64_t stride = lmc__get_stride(q);
+    int64_t largest = INT64_MIN / 2, usual;
+    uint64_t at;
+    uint32_t octave = 512, above = 0, total = 0;
+    size_t i;
+    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i++) {
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
+                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
+            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
+            if (ratio > largest) largest = ratio;
+            f->bins[(ratio >> 23) + 256]++;
+            total++;
+        }
+    }
+    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
+    usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
+    if (largest > usual) largest = usual;
+    largest -= 14 * (int64_t)LMC__OCTAVE;
+    *found = largest >= -LMC__MAX_BIAS && largest <= LMC__MAX_BIAS;
+    if (*found) grid->bias = (int32_t)largest;
+    return LMC_OK;
+}
+
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+static void lmc__coarsen(lmc_quantizer *q, int32_t by)
+{
+    size_t i;
+    if (q->params.is_predicted) {
+        const int32_t bias = q->params.grid.bias + by;
+        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
+                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
+                                                     : bias;
+        return;
+    }
+    for (i = 0; i < q->n_groups; i++) {
+        const int32_t scale = q->params.scales[i] + by / 65536;
+        q->params.scales[i] =
+            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
+                               LMC__LARGEST_SCALE
+                           ? LMC__LARGEST_SCALE
+                           : (uint32_t)scale);
+    }
+}
+
+#endif
+
+/* == quantise/fit_error.h ========================================================================= */
+
+/* What quantising loses, in integers: every machine must find the same grid.
+ *
+ * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
+ *
+ *   RELATIVE  the largest change of an element, over the element
+ *   NMSE      the sum of squared changes, over the sum of squares
+ *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
+ *
+ * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
+ * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
+ * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
+ * no such pass: its relative errors do not depend on where the elements lie. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+typedef uint32_t lmc__q32;
+#define LMC__Q32_ONE 4294967296.0
+#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
+
+/* Square root, rounded down. */
+static uint32_t lmc__square_root(uint64_t v)
+{
+    uint32_t root = 0, bit;
+    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
+        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
+    return root;
+}
+
+/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
+static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
+
+/* a / b */
+static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
+{
+    while (a >> 32) {
+        a >>= 1;
+        b >>= 1;
+    }
+    return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
+}
+
+/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
+ * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
+ * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
+ * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
+static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+{
+    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
+    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
+    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
+    unsigned shift = 46 + 8 - 32;
+    uint64_t a = step2 / 12 * 541 / 1000;
+    while (a >> 32) {
+        a >>= 1;
+        shift--;
+    }
+    while (mean >> 31) {
+        mean >>= 1;
+        shift--;
+    }
+    a *= mean;
+    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
+    return (lmc__q32)(a >> shift);
+}
+
+/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
+ * times 0.541 (see lmc__log_error). */
+#define LMC__BF16_ERROR ((lmc__q32)11818)
+
+/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
+ * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
+{
+    const lmc__quant_params *const q = &f->q->params;
+    uint64_t power = 0; /* sum of squares, in points */
+    lmc__q32 error;
+    uint32_t s;
+    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
+    else {
+        for (s = 1; s < LMC__EXCEPTION; s++) {
+            const int64_t v = (int64_t)q->grid.min + s - 1;
+            power += f->counts[s] * (uint64_t)(v * v);
+        }
+        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
+        if (q->width == 2)
+            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
+    }
+    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
+    error = lmc__root_q32(error);
+    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+}
+
+/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
+ * point's width, squared, a 12th. Elements that became zero have one, too. */
+static lmc__q32 lmc__even_error(const lmc__fit *f)
+{
+    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
+    return lmc__estimate_error(f, f->total + lost);
+}
+
+/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
+ * estimates were up to 0.7 % below the truth. */
+static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
+{
+    const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
+    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
+}
+
+/* A sum of squares of 64 bits. */
+typedef struct lmc__wide_sum {
+    uint64_t high, low;
+} lmc__wide_sum;
+LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
+{
+    const uint64_t square = (uint64_t)(v * v);
+    sum->low += square;
+    sum->high += sum->low < square;
+}
+
+/* a / b; both lose as many bits until they fit. */
+static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
+{
+    while (a.high | b.high) {
+        a.low = a.low >> 1 | a.high << 63;
+        b.low = b.low >> 1 | b.high << 63;
+        a.high >>= 1;
+        b.high >>= 1;
+    }
+    return lmc__fraction(a.low, b.low);
+}
+
+/* 2^exponent, -1022 .. 1023. */
+LMC__INLINE double lmc__power(int exponent)
+{
+    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double power;
+    memcpy(&power, &bits, 8);
+    return power;
+}
+
+/* The sums of squares of what is lost and of what there is, over the sample. */
+typedef struct lmc__losses {
+    lmc__wide_sum lost, all;
+} lmc__losses;
+
+/* Adds an element of bits v, restored as w, in units of 1 / unit, over `divisor`. unit is a power
+ * of two, so only the conversion to a whole number rounds, towards zero. The difference of the
+ * floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <= scale
+ * < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is 40 bits of 53. */
+LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double unit,
+                               int64_t divisor)
+{
+    float x, y;
+    memcpy(&x, &v, 4);
+    memcpy(&y, &w, 4);
+    lmc__add_square(&sums->lost, (int64_t)(((double)x - (double)y) * unit) / divisor);
+    lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
+}
+
+/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
+ * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
+ * its mantissa, of 8 bits, 31. */
+LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+{
+    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
+    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
+}
+
+/* The bits of the largest magnitude in the sample that is no exception. */
+static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
+{
+    const uint64_t stride = lmc__get_stride(f->q);
+    uint64_t at;
+    size_t i;
+    *largest = LMC__MIN_SCALE;
+    for (at = 0; at < f->q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(f->q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
+        for (i = 0; i < n; i++) {
+            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
+            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
+        }
+    }
+    return LMC_OK;
+}
+
+/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
+ * of elements that are not predicted. */
+static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
+                            lmc__losses *sums)
+{
+    const lmc__quant_params *const q = &f->q->params;
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP],
+        high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
+    lmc__quant_strip strip;
+    const uint8_t *y;
+    size_t i;
+    strip.source.elements = f->chunk + begin * q->width;
+    strip.source.second = f->second + begin * q->width;
+    strip.source.first = at + begin;
+    strip.source.n = n;
+    strip.dst = restored;
+    strip.symbols = f->symbols;
+    strip.high = high;
+    strip.low = q->low_bits ? low : NULL;
+    (void)lmc__quantize_strip(f->k, q, &strip);
+    y = lmc__widen(wide, restored, n, q->width);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
+        if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
+        if (q->is_predicted)
+            lmc__add_update_loss(
+                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
+        else lmc__add_loss(sums, v, w, unit, 1);
+    }
+}
+
+/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
+ * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+{
+    const lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__get_stride(q);
+    lmc__losses sums = {{0, 0}, {0, 0}};
+    double unit = 1;
+    uint64_t at;
+    if (!q->params.is_predicted) {
+        uint32_t largest;
+        LMC__TRY(lmc__find_largest(f, &largest));
+        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
+    }
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        size_t i, part;
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+            lmc__add_losses(f, at, i, part, unit, &sums);
+        }
+    }
+    *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit_table.h ========================================================================= */
+
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
+ * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
+ * elements, and the decoder needs one lookup in front of the same arithmetic. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
+ * their means, in ascending order. Returns how many of at most k there are. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+{
+    uint32_t first, last, s;
+    unsigned shift = 0, n_cells, i, n = 0;
+    lmc__find_range(f, &first, &last);
+    while ((last - first) >> shift >= max_bins) shift++;
+    memset(f->bins, 0, sizeof f->bins);
+    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
+    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
+    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
+    for (i = 0; i < n_cells; i++) {
+        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
+        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
+                       sum = f->clusters.sum[to] - f->clusters.sum[from];
+        uint32_t symbol;
+        if (count == 0) continue;
+        /* The mean bin, plus a half: the middle of its symbols. */
+        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
+        if (symbol > last) symbol = last;
+        if (n && symbol <= centres[n - 1]) continue;
+        centres[n++] = symbol;
+    }
+    return n;
+}
+
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
+ * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
+ * of the k codes cannot be used otherwise. */
+static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+{
+    const uint32_t zero = lmc__zero_symbol(&q->grid);
+    uint32_t nearest = UINT32_MAX;
+    unsigned i, skip = 256;
+    for (i = 0; i < n && zero; i++) {
+        const uint32_t distance = centres[i] > zero ? centres[i] - zero : zero - centres[i];
+        if (distance < nearest) {
+            nearest = distance;
+            skip = i;
+        }
+    }
+    q->table[0] = 0;
+    q->table_size = 0;
+    for (i = 0; i < n; i++)
+        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
+    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
+}
+
+/* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
+ * sample and the table when coded, times 2^16. Returns the estimated error. */
+static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const uint32_t zero = lmc__zero_symbol(&q->grid);
+    /* 16 bins to a code are enough; of small tensors, time counts more */
+    const size_t max_bins =
+        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
+    uint32_t s, codes[256] = {0}, centres[256];
+    uint64_t squares12 = 0;
+    unsigned n, code;
+    /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    lmc__set_table(q, centres, n, k);
+    memset(q->codes, 0, LMC__SYMBOLS);
+    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
+        uint32_t distance;
+        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
+        q->codes[s] = (uint8_t)best;
+        codes[best] += f->counts[s];
+        /* The symbol's own elements are spread over its interval: a 12th more. */
+        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
+    }
+    codes[0] += f->counts[0];
+    *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+            ((uint64_t)(16 * q->table_size) << 16);
+    return lmc__estimate_error(f, squares12);
+}
+
+/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
+ * become exceptions. */
+static enum lmc_status lmc__narrow_table(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__quant_params *const p = &q->params;
+    const uint32_t no_more = (uint32_t)(1 - p->grid.min); /* min must stay at most 0 */
+    uint32_t first, last, i;
+    uint8_t *codes;
+    lmc__find_range(f, &first, &last);
+    first = first < no_more ? first : no_more;
+    if (!p->grid.is_log && last < no_more) last = no_more; /* zero is a point */
+    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
+    if (!codes) return LMC_ERR_MEMORY;
+    codes[0] = 0;
+    memcpy(codes + 1, p->codes + first, last - first + 1);
+    (void)LMC_REALLOC(q->alloc_user, p->codes, q->n_codes, 0);
+    p->codes = codes;
+    q->n_codes = last - first + 2;
+    for (i = 1; i <= p->table_size; i++) p->table[i] = (uint16_t)(p->table[i] - (first - 1));
+    p->grid.min += (int32_t)first - 1;
+    p->grid.n_points = last - first + 1;
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit_grid.h ========================================================================== */
+
+/* The coarsest grid that keeps to a bound, coded without a table.
+ *
+ * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
+ * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
+ * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
+ * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
+ * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
+ * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
+ * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ *
+ * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
+ * over the interval of each point; then the grid is used and the loss measured, and made finer
+ * until it is within the bound. What is reported is what was measured. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__MAX_GUESSES 32u  /* of the even error */
+#define LMC__MAX_MEASURES 16u /* of the loss */
+
+/* Ratios have 20 bits behind the point. */
+#define LMC__RATIO_ONE ((uint64_t)1 << 20)
+#define LMC__MAX_RATIO ((uint64_t)1 << 40)
+
+/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__SCALE_STEP ((int32_t)1 << 16)
+
+/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
+typedef struct lmc__fitted {
+    int found; /* there is a grid */
+    uint64_t bits;
+    unsigned n_codes;
+    lmc__q32 error;
+} lmc__fitted;
+
+/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
+ * numbers to it. Elements beyond become exceptions. */
+static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
+    uint32_t first, last, s, codes[256] = {0};
+    lmc__find_range(f, &first, &last);
+    q->table_size = 0;
+    first -= (first - 1) & sign;
+    if (!q->grid.is_log) { /* zero is a point */
+        const uint32_t zero = lmc__zero_symbol(&q->grid);
+        first = first < zero ? first : zero;
+        last = last > zero ? last : zero;
+    }
+    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
+        first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
+    q->grid.min += (int32_t)((first - 1) >> sign);
+    q->grid.n_points = ((last - first) >> sign) + 1;
+    q->low_bits = 0;
+    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
+    fitted->n_codes = 0;
+    for (s = first; s <= last; s++) {
+        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
+        if (f->counts[s]) fitted->n_codes++;
+    }
+    codes[0] += f->counts[0];
+    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+}
+
+/* The finest grid that is looked at. */
+static void lmc__reset_grid(lmc__grid *grid)
+{
+    grid->n_points = lmc__max_points(grid);
+    grid->min = -(int32_t)(grid->n_points / 2);
+}
+
+/* The widest logarithmic grid within the bound. */
+static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const enum lmc_measure measure = f->q->info.loss.measure;
+    uint64_t step;
+    int is_off;
+    fitted->found = 0;
+    if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
+    else {
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
+         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
+         * moves half as far as its second moment. */
+        const uint64_t relative =
+            measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
+        step = relative * 4709 / 1000 >> 9;
+    }
+    if (step > 1u << 24) step = 1u << 24;
+    if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
+    if (step == 0) return LMC_OK;
+    q->grid.step = (uint32_t)step;
+    lmc__reset_grid(&q->grid);
+    LMC__TRY(lmc__count_sample(f, &is_off));
+    if (is_off || f->total == 0) return LMC_OK;
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+                    : step >> 24                    ? LMC__Q32_MAX
+                                                    : (lmc__q32)step << 8;
+    fitted->found = 1;
+    lmc__narrow_grid(f, fitted);
+    return LMC_OK;
+}
+
+/* How much wider one grid is than another, by the ratio of their errors: that of NMSE is of
+ * squares. */
+static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
+{
+    if (f->q->info.loss.measure != LMC_MEASURE_NMSE) return ratio;
+    return lmc__square_root(lmc__min64(ratio, UINT64_MAX >> 20) << 20);
+}
+
+/* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
+ * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+static int32_t lmc__octaves(uint64_t ratio)
+{
+    int32_t by = 0;
+    for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
+    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
+    return by & ~(LMC__SCALE_STEP - 1);
+}
+
+/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
+ * finest one is fine enough, and this one holds the sample. */
+static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
+{
+    unsigned guess;
+    int is_off = 0;
+    *found = 0;
+    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
+        const lmc__q32 error = lmc__even_error(f);
+        if (error <= bound) {
+            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
+                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
+            const int32_t by = lmc__octaves(ratio);
+            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
+            lmc__coarsen(f->q, by);
+        } else {
+            if (guess == 0) return LMC_OK;
+            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
+        }
+        LMC__TRY(lmc__count_sample(f, &is_off));
+    }
+    *found = !is_off;
+    return LMC_OK;
+}
+
+/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+{
+    unsigned i;
+    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
+    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
+        uint64_t ratio;
+        int is_off;
+        lmc__narrow_grid(f, fitted);
+        LMC__TRY(lmc__measure_loss(f, &fitted->error));
+        if (fitted->error <= bound) return LMC_OK;
+        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
+        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
+        lmc__reset_grid(&f->q->params.grid);
+        LMC__TRY(lmc__count_sample(f, &is_off));
+        if (is_off) break;
+    }
+    fitted->found = 0;
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit.h =============================================================================== */
+
+/* lmc_fit_quantizer: which kind of grid a tensor gets, whether by table or bound, and whether it is
+ * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * error.
+ *
+ *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
+ *   symbols on a fine grid        a pass over the sample                  fit_sample.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__MIN_QUANTIZED 16384u /* elements: below, codebooks and scales are not worth it */
+#define LMC__DEFAULT_GROUP 256u
+#define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
+#define LMC__SCALE_BITS 12u  /* what it takes, about */
+
+/* Bits per element without loss, times 2^16, of elements from the middle. */
+static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+{
+    const lmc_quantizer *const q = f->q;
+    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
+                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK),
+                 chunk = LMC__FIT_CHUNK * q->params.width;
+    const lmc_position position = {0, 0};
+    enum lmc_status status;
+    uint8_t *ws;
+    size_t size;
+    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+                              f->chunk, chunk));
+    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    if (!ws) return LMC_ERR_MEMORY;
+    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
+                               f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
+    return status;
+}
+
+/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+static uint64_t lmc__get_group_size(uint64_t group)
+{
+    if (group == 0) return LMC__DEFAULT_GROUP;
+    if (group < LMC__LEAST_GROUP) group *= (LMC__LEAST_GROUP + group - 1) / group;
+    return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
+}
+
+/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
+ * second moments, of which none may become zero: updates are divided by their roots. */
+static enum lmc_status lmc__begin_fit(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc__quant_params *const q = &f->q->params;
+    int found;
+    q->grid.is_log =
+        f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
+    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
+    q->is_predicted =
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
+     * 1/128: until a bound says otherwise. */
+    q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
+    lmc__reset_grid(&q->grid);
+    if (!q->is_predicted) {
+        q->group_size = lmc__get_group_size(o->group);
+        return lmc__fit_scales(f);
+    }
+    lmc__fit_floor(f);
+    LMC__TRY(lmc__fit_bias(f, &found));
+    return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
+}
+
+/* The symbols on a fine grid. Magnitudes that are too far from their scales for 1/1024 of an octave
+ * may be within reach of 1/256. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+{
+    lmc__grid *const grid = &f->q->params.grid;
+    int is_off;
+    LMC__TRY(lmc__count_sample(f, &is_off));
+    if (is_off && grid->is_log && f->q->params.width == 4) {
+        grid->step <<= 2;
+        LMC__TRY(lmc__count_sample(f, &is_off));
+    }
+    if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
+    f->zeros = f->counts[0];
+    return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
+}
+
+static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+{
+    lmc_quantizer *const q = f->q;
+    q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
+    q->n_codes = LMC__SYMBOLS;
+    if (!q->params.codes) return LMC_ERR_MEMORY;
+    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
+    LMC__TRY(lmc__narrow_table(f));
+    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    fitted->n_codes = q->params.table_size + 1;
+    fitted->found = 1;
+    return LMC_OK;
+}
+
+/* What callers are told; and whether it is worth it. */
+static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t exceptions = f->counts[LMC__EXCEPTION],
+                   seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
+    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    q->info.is_grid = q->params.table_size == 0;
+    q->info.n_codes = fitted->n_codes;
+    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.bits = (double)bits / 65536.0 / (double)seen +
+                   (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
+    bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
+    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc_quantizer *const q = f->q;
+    lmc__fitted fitted = {0, 0, 0, 0};
+    uint64_t lossless;
+    LMC__TRY(lmc__try_lossless(f, &lossless));
+    LMC__TRY(lmc__begin_fit(f));
+    if (q->info.is_lossless) return LMC_OK;
+    if (o->bits == 0 && q->params.grid.is_log)
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted)); /* needs no finer one */
+    else {
+        LMC__TRY(lmc__find_fine_grid(f));
+        if (q->info.is_lossless) return LMC_OK;
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (q->info.is_lossless) return LMC_OK;
+    }
+    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, &fitted, lossless);
+}
+
+static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
+                                              const lmc_quantizer_options *o)
+{
+    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const lmc_quantizer *const second = o->second;
+    if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
+        o->generation > 254)
+        return LMC_ERR_ARGUMENT;
+    if (o->bits
+            ? o->bits < 4 || o->bits > 8
+            : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
+        return LMC_ERR_ARGUMENT;
+    if (!o->second_elements.read) return LMC_OK;
+    if (o->second_elements.size != elements->size ||
+        (second && (second->n != elements->size / width || second->params.width != width ||
+                    second->params.is_predicted)))
+        return LMC_ERR_ARGUMENT;
+    return LMC_OK;
+}
+
+/* Why a tensor is kept as it is, whatever its elements; or NULL. */
+static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
+{
+    if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
+    if (q->n < LMC__MIN_QUANTIZED) return "it has fewer than 16,384 elements";
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE && o->role == LMC_ROLE_OTHER)
+        return "only moments have an update";
+    return NULL;
+}
+
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+                                          const lmc_quantizer_options *options)
+{
+    enum lmc_status status = LMC_OK;
+    const char *obstacle;
+    lmc_quantizer *q;
+    lmc__fit *f;
+    if (!quantizer || !elements || !elements->read || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_fit_options(elements, options));
+    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    if (!q) return LMC_ERR_MEMORY;
+    memset(q, 0, sizeof *q);
+    q->alloc_user = options->alloc_user;
+    q->info.reason = "";
+    q->params.width = lmc_dtype_width(options->dtype);
+    q->n = elements->size / q->params.width;
+    q->info.loss.measure = options->bits == 0                ? options->measure
+                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
+                                                             : LMC_MEASURE_UPDATE;
+    obstacle = lmc__find_obstacle(q, options);
+    if (obstacle) (void)lmc__keep_lossless(q, obstacle);
+    else {
+        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        if (f) {
+            f->k = lmc__get_kernels();
+            f->options = options;
+            f->elements = *elements;
+            f->q = q;
+            f->zeros = 0;
+            status = lmc__fit_quantizer(f);
+            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+        } else status = LMC_ERR_MEMORY;
+    }
+    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
+    if (status != LMC_OK) lmc_free_quantizer(q);
+    else *quantizer = q;
+    return status;
+}
+
+#endif
+
 /* == tensor/wave.h ================================================================================ */
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
@@ -9512,8 +11079,8 @@ typedef struct lmc__job {
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding, and the next three */
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* or NULL */
-    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
+    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
     lmc_block_info info;    /* decoding, and the next two */
     lmc__ahead ahead;
     size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
@@ -9569,12 +11136,16 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quantizer)
-        job->status =
-            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                  job->src_size, job->base, job->quantizer, job->first_element,
-                                  job->level, job->position, ws, wave->workspace_size, &content);
-    else
+    if (job->quant) {
+        lmc__quant_source source;
+        source.elements = job->src;
+        source.second = job->base;
+        source.first = job->first_element;
+        source.n = job->src_size / job->quant->width;
+        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
+                                            job->quant, &source, job->level, job->position, ws,
+                                            wave->workspace_size, &content);
+    } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
@@ -9733,7 +11304,7 @@ typedef struct lmc__tensor_encoding {
     size_t size, block_size;
     uint64_t n_blocks;
     const lmc_tensor_options *options;
-    const lmc_quantizer *quantizer; /* of lmc__take_quantizer, or NULL */
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
     lmc__wave wave;
     uint8_t *dst;
     size_t dst_cap;
@@ -9784,7 +11355,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->quantizer = t->quantizer;
+        job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->position.run = options->run;
         job->position.block = (uint32_t)(first + n);
@@ -9839,7 +11410,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     lmc__block block;
     lmc__delta delta;
     lmc__encoder e;
-    if (!options->prediction || t->quantizer || options->log2_block != 0 ||
+    if (!options->prediction || t->quant || options->log2_block != 0 ||
         options->dtype == LMC_AUTO || t->size == 0)
         return 0;
     e.k = t->wave.k;
@@ -9852,24 +11423,6 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
-
-#ifndef LMC_NO_QUANTIZE
-/* The quantizer, unless it is one that keeps the tensor as it is; it must be of a tensor like this.
- */
-static enum lmc_status lmc__take_quantizer(lmc__tensor_encoding *t)
-{
-    const lmc_tensor_options *const options = t->options;
-    const lmc_quantizer *const quantizer = options->quantizer;
-    if (!quantizer || quantizer->info.is_lossless) return LMC_OK;
-    if (quantizer->width != lmc_dtype_width(options->dtype) ||
-        (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-        quantizer->n * quantizer->width != t->size ||
-        quantizer->is_predicted != (options->prediction != NULL))
-        return LMC_ERR_ARGUMENT;
-    t->quantizer = quantizer;
-    return LMC_OK;
-}
-#endif
 
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
@@ -9888,9 +11441,9 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-#ifndef LMC_NO_QUANTIZE
-    LMC__TRY(lmc__take_quantizer(&t));
-#endif
+    t.quant = lmc__get_quant_params(options->quantizer);
+    LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
+    if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
     if (lmc__is_useless(&t)) {
         direct = *options; /* which takes less workspace: its blocks are not larger */
@@ -10018,909 +11571,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
     if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* == quantise/clusters.h ========================================================================== */
-
-/* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the
- * sum of squared distances to the cells' means is least. For a price on each cell the best cells
- * are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's begin
- * that once is better than an earlier one stays so, and a queue of them takes O(n log n) (Galil,
- * Park: A linear-time algorithm for concave one-dimensional dynamic programming, 1990). The least
- * error falls convexly with the number of cells, so a price leads to k of them (where two cells or
- * more appear at the same price, to fewer). All in integers. */
-#define LMC__MAX_BINS 4096u
-#define LMC__MAX_COUNT                                                                             \
-    ((uint32_t)1 << 19) /* sum of counts; times MAX_BINS, squared, is less than 2^64 */
-
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1]; /* of the bins before */
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];  /* cost of the bins before, with prices */
-    uint16_t begin[LMC__MAX_BINS + 1]; /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1]; /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1],
-        from[LMC__MAX_BINS + 1]; /* the queue: which begin is best from which end on */
-} lmc__clusters;
-
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a],
-                   sum = c->sum[b] - c->sum[a] - count * a; /* from a */
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The best cells at a price; returns their number. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = c->best[j] + lmc__cell_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-#define LMC__VALUE(j, end) (c->best[j] + lmc__cell_cost(c, j, end))
-        while (tail - 1 > head && LMC__VALUE(i, c->from[tail - 1]) <=
-                                      LMC__VALUE(c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (LMC__VALUE(i, n) <= LMC__VALUE(j, n)) {
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1,
-                   high = n; /* not before what the last candidate is best from */
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (LMC__VALUE(i, middle) <= LMC__VALUE(j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-#undef LMC__VALUE
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0,
-             high = all / ((uint64_t)k * k * k) + 1; /* prices: too low (or 0), high enough */
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* low has more than k cells, or is 0; until they are exactly k, or the price is known to a
-     * 4096th */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-/* == quantise/fit.h =============================================================================== */
-
-#define LMC__MIN_QUANTISED 16384u /* elements: below, codebooks and scales are not worth it */
-#define LMC__FIT_CHUNK 16384u     /* elements that are read at once */
-#define LMC__FIT_SAMPLE                                                                            \
-    ((uint64_t)1                                                                                   \
-     << 21) /* of twice as many elements and more, so many are looked at, evenly spread */
-#define LMC__SYMBOLS 65536u
-#define LMC__DEFAULT_GROUP 256u
-
-typedef struct lmc__fit {
-    const lmc__kernels *k;
-    const lmc_quantizer_options *options;
-    lmc_elements elements;
-    lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK],
-        wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* the first two as F32 */
-    uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols; of EXCEPTION, too */
-    uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    uint64_t total; /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros; /* of symbol 0 at first */
-    lmc__clusters clusters;
-} lmc__fit;
-
-static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
-{
-    q->info.is_lossless = 1;
-    q->info.reason = reason;
-    return LMC_OK;
-}
-
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
-static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
-{
-    lmc_quantizer *const q = f->q;
-    const size_t size = n * q->width;
-    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
-    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
-    if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width,
-                                              f->second, size));
-    if (f->options->second)
-        LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
-    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
-    return LMC_OK;
-}
-
-/* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a
- * linear grid, 2^-9 times that, so that its points reach from a 512th of the mean to 64 times of
- * it. */
-static enum lmc_status lmc__fit_scales(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    uint64_t at = 0, sum = 0, count = 0;
-    const uint32_t down = q->grid.is_log ? 0 : 9u << 7,
-                   largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
-    if (q->n / q->group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    q->n_groups = (size_t)((q->n + q->group_size - 1) / q->group_size);
-    q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
-    if (!q->scales) return LMC_ERR_MEMORY;
-    while (at < q->n) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        size_t i, part;
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i += part) {
-            const uint64_t group = (at + i) / q->group_size,
-                           end = lmc__min64((group + 1) * q->group_size, q->n);
-            uint32_t normal;
-            part = (size_t)lmc__min64(n - i, end - at - i);
-            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
-            count += normal;
-            if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80,
-                               scale = mean > down + 0x80 ? mean - down : 0x80;
-                q->scales[group] = (uint16_t)(scale < largest ? scale : largest);
-                sum = count = 0;
-            }
-        }
-        at += n;
-    }
-    return LMC_OK;
-}
-
-/* Elements from one part of the sample to the next. */
-static uint64_t lmc__fit_stride(const lmc_quantizer *q)
-{
-    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
-}
-
-/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if
- * there is none within the format's limits. Few that are far above all others, as where the second
- * moment is lost, do not make it coarse: they become exceptions. */
-static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    int64_t largest = INT64_MIN / 2, usual;
-    uint64_t at;
-    uint32_t octave = 512, above = 0, total = 0;
-    size_t i;
-    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i++) {
-            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
-                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
-            const int64_t ratio =
-                (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
-            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
-            if (ratio > largest) largest = ratio;
-            f->bins[(ratio >> 23) + 256]++;
-            total++;
-        }
-    }
-    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
-    usual = ((int64_t)octave - 256 + 5) * ((int64_t)1 << 23); /* 16 times what is usual, and more */
-    if (largest > usual) largest = usual;
-    largest -= (int64_t)14 << 23;
-    *found = largest >= -((int64_t)1 << 30) && largest <= (int64_t)1 << 30;
-    if (*found) q->grid.bias = (int32_t)largest;
-    return LMC_OK;
-}
-
-/* Counts the sample's symbols on the grid; *exceptions: a 100th of it or more cannot be on it. */
-static enum lmc_status lmc__count_symbols_of(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    uint64_t at, seen = 0;
-    size_t i, part;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, f->x, f->s, n, &q->grid);
-        else
-            for (i = 0; i < n; i += part) {
-                uint32_t scale;
-                part = lmc__get_group(q, at + i, n - i, &scale);
-                (void)f->k->quantize_rows(f->symbols + i, f->x + 4 * i, part, scale, &q->grid);
-            }
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
-}
-
-/* Square root, rounded down. */
-static uint32_t lmc__square_root(uint64_t v)
-{
-    uint32_t root = 0, bit;
-    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
-        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
-    return root;
-}
-
-/* a / b in units of 2^-32, at most 2^32 - 1. */
-static uint32_t lmc__fraction(uint64_t a, uint64_t b)
-{
-    while (a >> 32) {
-        a >>= 1;
-        b >>= 1;
-    }
-    return b == 0 || (a << 32) / b > UINT32_MAX ? UINT32_MAX : (uint32_t)((a << 32) / b);
-}
-
-/* What a mean squared error of a log grid's magnitudes (in units of its step, times 12) is in the
- * relative error's: bits of a float are 2^23 to the octave, so an error of them is up to twice as
- * large relative to a float at an octave's begin as at its end; the mean of the square of 1 /
- * mantissa, in octaves that are evenly filled, is 3 / (8 ln 2) = 0.541. Units of 2^-32. */
-static uint32_t lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
-{
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 1/256 */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > UINT32_MAX) return UINT32_MAX;
-    return (uint32_t)(a >> shift);
-}
-
-/* What rounding to BF16 adds: steps of 2^-7 of the octave's begin, 2^-14 / 12 * 0.541 (see
- * lmc__log_error), in units of 2^-32. */
-#define LMC__BF16_ERROR 11818u
-
-/* The squared relative error (of second moments: of the elements; else of all together), by the
- * options' measure, in units of 2^-32, of squares12 / 12, the sum of squared errors in grid points.
- */
-static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc_quantizer *const q = f->q;
-    uint64_t power = 0;
-    uint32_t error, s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? UINT32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > UINT32_MAX - LMC__BF16_ERROR ? UINT32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__square_root((uint64_t)error << 32);
-    return q->grid.is_log ? error / 2 : error; /* of sqrt(v) */
-}
-
-/* The asked bound, in the same units; of measures that are estimated, a hundredth less: on real
- * moments estimates were up to 0.7 % below the truth. */
-static uint32_t lmc__get_bound(const lmc_quantizer_options *options)
-{
-    const uint32_t bound = (uint32_t)(options->bound * 4294967296.0);
-    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
-}
-
-/* Order-0 bits of counts, times 65536. */
-static uint64_t lmc__count_bits(const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0, logs = 0;
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (counts[i]) {
-            total += counts[i];
-            logs += (uint64_t)counts[i] * lmc__log2(counts[i]);
-        }
-    return total ? total * lmc__log2((uint32_t)total) - logs : 0;
-}
-
-/* Symbols that occur: first, last; 0, 0 if none does. */
-static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
-{
-    uint32_t s;
-    *first = *last = 0;
-    for (s = 1; s < LMC__EXCEPTION; s++)
-        if (f->counts[s]) {
-            if (!*first) *first = s;
-            *last = s;
-        }
-}
-
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
-static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t s, uint32_t zero,
-                               uint32_t *distance)
-{
-    unsigned best;
-    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
-    best = *code;
-    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
-    if (*code < q->table_size && q->table[*code + 1] > s &&
-        (uint32_t)(q->table[*code + 1] - s) < *distance) {
-        best = *code + 1;
-        *distance = q->table[best] - s;
-    }
-    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
-        best = 0;
-        *distance = s > zero ? s - zero : zero - s;
-    }
-    return best;
-}
-
-/* The table of at most k codes, the first for zero. Returns its error. */
-static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
-{
-    lmc_quantizer *const q = f->q;
-    const uint32_t zero =
-        q->grid.is_log
-            ? 0
-            : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
-    const size_t max_bins = lmc__min(
-        16 * (size_t)k, q->n < ((uint64_t)1 << 16)
-                            ? 1024
-                            : LMC__MAX_BINS); /* 16 to a code; of small tensors, time counts more */
-    uint32_t first, last, s, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
-    uint64_t squares12 = 0;
-    unsigned shift = 0, n_cells, i, n = 0, skip = 256, code;
-    lmc__find_range(f, &first, &last);
-    while ((last - first) >> shift >= max_bins) shift++;
-    memset(f->bins, 0, sizeof f->bins);
-    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, q->grid.is_log ? k - 1 : k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol, distance;
-        if (count == 0) continue;
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count)); /* bins' middles */
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        distance = symbol > zero ? symbol - zero : zero - symbol;
-        if (zero && distance < nearest) {
-            nearest = distance;
-            skip = n;
-        }
-        centres[n++] = symbol;
-    }
-    q->table[0] = 0;
-    q->table_size = 0;
-    for (i = 0; i < n; i++) /* of a linear grid, what is nearest to zero becomes zero */
-        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
-    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
-    /* the nearest code of each symbol */
-    memset(q->codes, 0, LMC__SYMBOLS);
-    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
-        uint32_t distance;
-        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
-        q->codes[s] = (uint8_t)best;
-        codes[best] += f->counts[s];
-        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
-    }
-    codes[0] += f->counts[0];
-    *bits = lmc__count_bits(codes, 256) + ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__measure_error(f, squares12);
-}
-
-/* The grid itself as symbols: it is moved to begin where the sample does. Returns 0 if it has too
- * many points. */
-static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
-{
-    lmc_quantizer *const q = f->q;
-    const unsigned sign = q->grid.is_signed ? 1 : 0;
-    uint32_t first, last, s, codes[256] = {0};
-    lmc__find_range(f, &first, &last);
-    q->table_size = 0;
-    first -= (first - 1) & sign;
-    if (!q->grid.is_log) { /* zero is a point */
-        const uint32_t zero = (uint32_t)(1 - q->grid.min);
-        first = first < zero ? first : zero;
-        last = last > zero ? last : zero;
-    }
-    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
-        first = ((uint32_t)-q->grid.min << sign) + 1;
-    q->grid.min += (int32_t)((first - 1) >> sign);
-    q->grid.n_points = ((last - first) >> sign) + 1;
-    q->low_bits = 0;
-    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    for (s = first; s <= last; s++) {
-        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) ++*n_codes;
-    }
-    codes[0] += f->counts[0];
-    *bits = lmc__count_bits(codes, 256) + ((q->low_bits * (f->total + f->counts[0])) << 16);
-}
-
-/* Moves the grid of a table to begin where the sample does: then few of its symbols need a code. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    uint32_t first, last, i;
-    uint8_t *codes;
-    lmc__find_range(f, &first, &last);
-    first = first < (uint32_t)(1 - q->grid.min)
-                ? first
-                : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
-    if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min))
-        last = (uint32_t)(1 - q->grid.min); /* zero is a point */
-    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
-    if (!codes) return LMC_ERR_MEMORY;
-    codes[0] = 0;
-    memcpy(codes + 1, q->codes + first, last - first + 1);
-    (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
-    q->codes = codes;
-    q->n_codes = last - first + 2;
-    for (i = 1; i <= q->table_size; i++) q->table[i] = (uint16_t)(q->table[i] - (first - 1));
-    q->grid.min += (int32_t)first - 1;
-    q->grid.n_points = last - first + 1;
-    return LMC_OK;
-}
-
-/* Makes a linear grid coarser: by 2^(by / 2^23), or near it. */
-static void lmc__coarsen(lmc_quantizer *q, int32_t by)
-{
-    size_t i;
-    if (q->is_predicted) {
-        const int32_t most = 1 << 30, bias = q->grid.bias + by; /* of the format */
-        q->grid.bias = bias < -most ? -most : bias > most ? most : bias;
-    } else
-        for (i = 0; i < q->n_groups; i++) {
-            const int32_t scale = q->scales[i] + by / 65536;
-            q->scales[i] = (uint16_t)(scale<0x80 ? 0x80 : scale>(int32_t)(LMC__MAX_SCALE >> 16)
-                                          ? (int32_t)(LMC__MAX_SCALE >> 16)
-                                          : scale);
-        }
-}
-
-/* The error of the grid as it is now, if errors are spread evenly: a 12th of a point, squared;
- * elements that became zero have one, too. */
-static uint32_t lmc__even_error(const lmc__fit *f)
-{
-    return lmc__measure_error(f,
-                              f->total + (f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0));
-}
-
-/* A sum of squares of 64 bits. */
-typedef struct lmc__wide_sum {
-    uint64_t high, low;
-} lmc__wide_sum;
-LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
-{
-    const uint64_t square = (uint64_t)(v * v);
-    sum->low += square;
-    sum->high += sum->low < square;
-}
-
-/* 2^exponent, -1022 .. 1023. */
-LMC__INLINE double lmc__power(int exponent)
-{
-    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
-    double power;
-    memcpy(&power, &bits, 8);
-    return power;
-}
-
-/* What the quantiser, complete by now, loses of a linear tensor: the sample's parts are restored
- * and compared. Of elements, or of updates in units of their scale, which is the divisor of the
- * update within 6 %. Differences of floats are made whole numbers of 31 bits by a power of two:
- * nothing is rounded before that, so that no machine or option of a compiler gives another sum.
- * Units of 2^-32; with UPDATE the root of it. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
-{
-    const lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    uint8_t restored[4 * LMC__QUANTISED_STRIP], wide[4 * LMC__QUANTISED_STRIP],
-        high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__wide_sum lost = {0, 0}, all = {0, 0};
-    uint32_t largest = LMC__MIN_SCALE, pass;
-    for (pass = q->is_predicted ? 1 : 0; pass < 2; pass++) {
-        uint64_t at;
-        for (at = 0; at < q->n; at += stride) {
-            const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-            size_t i, j, part;
-            LMC__TRY(lmc__read_chunk(f, at, n));
-            for (i = 0; i < n; i += part) {
-                const uint8_t *y;
-                part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-                (void)lmc__quantize_strip(f->k, q, high, q->low_bits ? low : NULL, symbols,
-                                          restored, f->chunk + i * q->width,
-                                          f->second + i * q->width, at + i, part);
-                y = lmc__widen(wide, restored, part, q->width);
-                for (j = 0; j < part; j++) {
-                    const uint32_t v = lmc__load32(f->x + 4 * (i + j)), w = lmc__load32(y + 4 * j);
-                    uint32_t scale, factor = 0x80;
-                    float a, b;
-                    double unit;
-                    int64_t difference, value;
-                    if (symbols[j] == LMC__EXCEPTION || v == 0) continue;
-                    if (pass == 0) {
-                        if ((v & 0x7FFFFFFF) > largest) largest = v & 0x7FFFFFFF;
-                        continue;
-                    }
-                    memcpy(&a, &v, 4);
-                    memcpy(&b, &w, 4);
-                    scale = q->is_predicted
-                                ? lmc__predicted_scale(lmc__load32(f->s + 4 * (i + j)), &q->grid)
-                                : 0;
-                    if (q->is_predicted) factor |= scale >> 16 & 0x7F;
-                    /* updates are below 2^16 scales: 2^24 to a scale's power of two makes 41 bits;
-                     * over its mantissa, 31 */
-                    unit = q->is_predicted ? lmc__power(24 + 127 - (int)(scale >> 23))
-                                           : lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-                    difference = (int64_t)(((double)a - (double)b) * unit);
-                    value = (int64_t)((double)a * unit);
-                    if (q->is_predicted) {
-                        difference = difference / (int64_t)(2 * factor);
-                        value = value / (int64_t)(2 * factor);
-                    }
-                    lmc__add_square(&lost, difference);
-                    lmc__add_square(&all, value);
-                }
-            }
-        }
-    }
-    while (lost.high | all.high) {
-        lost.low = lost.low >> 1 | lost.high << 63;
-        all.low = all.low >> 1 | all.high << 63;
-        lost.high >>= 1;
-        all.high >>= 1;
-    }
-    *error = lmc__fraction(lost.low, all.low);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE)
-        *error = lmc__square_root((uint64_t)*error << 32);
-    return LMC_OK;
-}
-
-/* By how much, in units of 2^23 to the octave, one is coarser than the other; ratio: 20 bits behind
- * the point, from 1 on. */
-static int32_t lmc__octaves(uint64_t ratio)
-{
-    int32_t by = 0;
-    for (; ratio >= 2u << 20 && by < 13 << 23; ratio >>= 1) by += 1 << 23;
-    return ratio >= 2u << 20 ? by : by + ((int32_t)(ratio - (1u << 20)) << 3);
-}
-
-/* The widest grid whose error is within the bound. *found: there is one. */
-static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *bits,
-                                        unsigned *n_codes, uint32_t *error, int *found)
-{
-    lmc_quantizer *const q = f->q;
-    int is_off = 0;
-    unsigned tries;
-    *found = 0;
-    if (q->grid.is_log) {
-        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see
-         * lmc__log_error); sqrt(12 / 0.541) = 4.7097 */
-        uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE
-                                ? lmc__square_root((uint64_t)bound << 32)
-                                : 2 * (uint64_t)bound,
-                 step;
-        if (q->info.loss.measure == LMC_MEASURE_RELATIVE)
-            step = bound >> 8; /* half a step at the begin of an octave */
-        else step = relative * 4709 / 1000 >> 9;
-        if (step > 1u << 24) step = 1u << 24;
-        if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
-        if (step == 0) return LMC_OK;
-        q->grid.step = (uint32_t)step;
-        q->grid.n_points = q->grid.is_signed ? 32767 : 65534;
-        q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        /* magnitudes are within 2^31: fewer points reach all */
-        if (q->grid.n_points > 0x7FFFFFFFu / q->grid.step) {
-            q->grid.n_points = 0x7FFFFFFFu / q->grid.step;
-            q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off || f->total == 0) return LMC_OK;
-        *error = q->info.loss.measure != LMC_MEASURE_RELATIVE ? lmc__measure_error(f, f->total)
-                 : q->grid.step >> 24                         ? UINT32_MAX
-                                                              : q->grid.step << 8;
-        *found = 1;
-        lmc__fit_grid(f, bits, n_codes);
-        return LMC_OK;
-    }
-    for (tries = 0; tries < 32; tries++) {
-        const uint32_t fine = lmc__even_error(f);
-        if (fine <= bound) {
-            uint64_t ratio = lmc__min64(
-                ((uint64_t)bound << 20) / (fine ? fine : 1),
-                (uint64_t)1 << 40); /* how much coarser it may be, 20 bits behind the point */
-            int32_t by;
-            if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
-            if (tries && ratio < (102u << 20) / 100) break; /* near enough */
-            by = lmc__octaves(ratio);
-            if (by >> 16 == 0) break;
-            lmc__coarsen(q, by & ~0xFFFF);
-        } else {
-            if (tries == 0) return LMC_OK; /* the finest is too coarse */
-            lmc__coarsen(q, -(3 << 16));   /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-    }
-    if (is_off) return LMC_OK;
-    for (tries = 0; tries < 16; tries++) { /* so much for what is spread evenly; now as it is */
-        uint64_t ratio;
-        *n_codes = 0;
-        lmc__fit_grid(f, bits, n_codes);
-        LMC__TRY(lmc__measure_loss(f, error));
-        *found = *error <= bound;
-        if (*found) break;
-        ratio = ((uint64_t)*error << 20) / bound;
-        if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
-        lmc__coarsen(q, -((lmc__octaves(ratio) & ~0xFFFF) + (2 << 16)));
-        q->grid.min = -32767;
-        q->grid.n_points = LMC__EXCEPTION - 1;
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off) break;
-    }
-    return LMC_OK;
-}
-
-/* Bits per element without loss, times 2^16, of elements from the middle. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
-{
-    const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
-                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK);
-    const lmc_position position = {0, 0};
-    enum lmc_status status;
-    uint8_t *ws;
-    size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->width, f->chunk,
-                              LMC__FIT_CHUNK * q->width));
-    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
-    if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, LMC__FIT_CHUNK * q->width,
-                               NULL, f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
-    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
-    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
-    return status;
-}
-
-static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
-{
-    const lmc_quantizer_options *const o = f->options;
-    lmc_quantizer *const q = f->q;
-    uint32_t error = 0, first, last;
-    uint64_t bits = 0, lossless, seen;
-    unsigned n_codes = 0;
-    int found = 1, is_off;
-    LMC__TRY(lmc__try_lossless(f, &lossless));
-    q->grid.is_log =
-        q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
-    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
-    q->grid.n_points = LMC__EXCEPTION - 1;
-    q->grid.min = -32767;
-    if (q->is_predicted) {
-        const float eps = (float)(o->eps > 0 ? o->eps : 1e-8);
-        uint32_t eps_bits;
-        memcpy(&eps_bits, &eps, 4);
-        q->grid.floor = eps_bits > 0x3F800000u / 2
-                            ? 2 * eps_bits - 0x3F800000u
-                            : 0; /* half of it, and half of 1, is eps again */
-        if (q->grid.floor > 0x7F800000u) q->grid.floor = 0x7F800000u;
-        LMC__TRY(lmc__fit_bias(f, &found));
-        if (!found) return lmc__keep_lossless(q, "no update is a normal number");
-    } else {
-        /* a row's share of the tensor, or of a flat shard 256 elements; at least 16, for a scale
-         * takes up to 16 bits */
-        q->group_size = o->group ? o->group : LMC__DEFAULT_GROUP;
-        if (q->group_size < 16) q->group_size *= (16 + q->group_size - 1) / q->group_size;
-        if (q->group_size > 0x7FFFFFFF) q->group_size = LMC__DEFAULT_GROUP;
-        LMC__TRY(lmc__fit_scales(f));
-    }
-    if (o->bits == 0 && q->grid.is_log) {
-        LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
-    } else {
-        if (q->grid.is_log) { /* points 1/1024 of an octave apart (BF16: all that there are), or
-                                 1/256 */
-            q->grid.step = q->width == 2 ? 1u << 16 : 1u << 13;
-            q->grid.n_points = q->width == 2 ? 32767 : LMC__EXCEPTION - 1;
-            q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off && q->grid.is_log && q->width == 4) {
-            q->grid.step <<= 2;
-            LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        }
-        if (is_off) return lmc__keep_lossless(q, "more than 1 % of its elements are exceptions");
-        f->zeros = f->counts[0];
-        if (f->total == 0) return lmc__keep_lossless(q, "all of it is zero");
-        if (o->bits) {
-            q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-            q->n_codes = LMC__SYMBOLS;
-            if (!q->codes) return LMC_ERR_MEMORY;
-            error = lmc__fit_table(f, 1u << o->bits, &bits);
-            if (q->table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
-            LMC__TRY(lmc__narrow_table(f));
-            if (!q->grid.is_log) LMC__TRY(lmc__measure_loss(f, &error));
-            n_codes = q->table_size + 1;
-        } else LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
-    }
-    lmc__find_range(f, &first, &last);
-    if (!found) return lmc__keep_lossless(q, "no grid holds the bound");
-    q->info.is_grid = q->table_size == 0;
-    q->info.n_codes = n_codes;
-    q->info.loss.generation = o->generation + 1;
-    q->info.loss.error = error / 4294967296.0;
-    seen = f->total + f->counts[0] + f->counts[LMC__EXCEPTION];
-    bits += (uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * q->width) << 16;
-    q->info.bits = (double)bits / 65536.0 / (double)seen +
-                   (q->is_predicted ? 0.0 : 12.0 / (double)q->group_size);
-    bits = bits / seen + (q->is_predicted ? 0 : (12u << 16) / q->group_size);
-    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
-                                          const lmc_quantizer_options *options)
-{
-    enum lmc_status status = LMC_OK;
-    lmc_quantizer *q;
-    lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options ||
-        (unsigned)options->dtype >= LMC_DTYPE_COUNT || options->generation > 254 ||
-        (unsigned)options->role > LMC_ROLE_SECOND_MOMENT ||
-        elements->size % lmc_dtype_width(options->dtype))
-        return LMC_ERR_ARGUMENT;
-    if (options->bits ? options->bits < 4 || options->bits > 8
-                      : !(options->bound > 0) || !(options->bound < 1) ||
-                            (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
-        return LMC_ERR_ARGUMENT;
-    if (options->second_elements.read &&
-        (options->second_elements.size != elements->size ||
-         (options->second &&
-          (options->second->n != elements->size / lmc_dtype_width(options->dtype) ||
-           options->second->width != lmc_dtype_width(options->dtype) ||
-           options->second->is_predicted))))
-        return LMC_ERR_ARGUMENT;
-    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
-    if (!q) return LMC_ERR_MEMORY;
-    memset(q, 0, sizeof *q);
-    q->alloc_user = options->alloc_user;
-    q->info.reason = "";
-    q->width = lmc_dtype_width(options->dtype);
-    q->n = elements->size / q->width;
-    q->info.loss.measure = options->bits == 0                ? options->measure
-                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
-                                                             : LMC_MEASURE_UPDATE;
-    if (options->dtype != LMC_F32 && options->dtype != LMC_BF16)
-        (void)lmc__keep_lossless(q, "its elements are not F32 or BF16");
-    else if (q->n < LMC__MIN_QUANTISED)
-        (void)lmc__keep_lossless(q, "it has fewer than 16,384 elements");
-    else if (q->info.loss.measure == LMC_MEASURE_UPDATE && options->role == LMC_ROLE_OTHER)
-        (void)lmc__keep_lossless(q, "only moments have an update");
-    else {
-        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
-        if (f) {
-            f->k = lmc__get_kernels();
-            f->options = options;
-            f->elements = *elements;
-            f->q = q;
-            f->zeros = 0;
-            status = lmc__fit_quantizer(f);
-            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
-        } else status = LMC_ERR_MEMORY;
-    }
-    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
-    if (status != LMC_OK) lmc_free_quantizer(q);
-    else *quantizer = q;
-    return status;
-}
-
-LMC_API void lmc_free_quantizer(lmc_quantizer *q)
-{
-    if (!q) return;
-    if (q->codes) (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
-    if (q->scales)
-        (void)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], 0);
-    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
-}
-
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
-{
-    if (!q || !info) return LMC_ERR_ARGUMENT;
-    *info = q->info;
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
-                                     size_t size, const void *second)
-{
-    const lmc__kernels *const k = lmc__get_kernels();
-    uint8_t *const p = (uint8_t *)data;
-    const uint8_t *const s = (const uint8_t *)second;
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    uint8_t high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
-    size_t i, part;
-    if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width ||
-        size > q->n * q->width - offset)
-        return LMC_ERR_ARGUMENT;
-    if (q->info.is_lossless || q->is_recovered)
-        return LMC_OK; /* which is exact, whatever the elements */
-    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < size; i += part) {
-        part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
-        (void)lmc__quantize_strip(k, q, high, q->low_bits ? low : NULL, symbols, p + i, p + i,
-                                  s ? s + i : NULL, (offset + i) / q->width, part / q->width);
-    }
     return LMC_OK;
 }
 
@@ -12059,25 +12709,10 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
-{
-#ifdef LMC_NO_QUANTIZE
-    (void)t; /* nobody can have one */
-    return NULL;
-#else
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
-#endif
-}
-
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-#ifndef LMC_NO_QUANTIZE
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    if (q) return q->info.loss;
-#endif
-    return t->loss;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
 static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
@@ -12759,9 +13394,9 @@ struct lmc_writer {
     enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;                 /* number of the next block */
-    const lmc_quantizer *quantizer; /* of the run, or NULL */
-    uint64_t quantised_from;        /* where its tensor begins */
-    lmc__buffer quantised;          /* lmc__quantised_range, of all files */
+    const lmc__quant_params *quant; /* of the run, or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    lmc__buffer quantized;          /* lmc__quantized_range, of all files */
     int has_quantizer;              /* the file at hand does */
     lmc__buffer
         run_head; /* to be written before the run's first block: header and body of its section */
@@ -12769,32 +13404,32 @@ struct lmc_writer {
 };
 
 /* A tensor that is not in the file as it is read back. */
-typedef struct lmc__quantised_range {
+typedef struct lmc__quantized_range {
     lmc__range range;
-    const lmc_quantizer *quantizer;
-} lmc__quantised_range;
+    const lmc__quant_params *quant;
+} lmc__quantized_range;
 
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
-static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
+static size_t lmc__find_quantized(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
+    return lmc__find_file_range(&w->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
 /* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
+    const lmc__quantized_range *const ranges =
+        (const lmc__quantized_range *)(const void *)w->quantized.data;
+    const size_t n = w->quantized.size / sizeof *ranges;
     size_t i;
-    for (i = lmc__find_quantised(w, file_number, offset);
+    for (i = lmc__find_quantized(w, file_number, offset);
          i < n && ranges[i].range.file_number == file_number &&
          ranges[i].range.start < offset + size;
          i++) {
         const lmc__range *const r = &ranges[i].range;
-        const unsigned width = ranges[i].quantizer->width;
-        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width ||
+        const unsigned width = ranges[i].quant->width;
+        if (ranges[i].quant->is_predicted || (r->start - offset) % width ||
             (offset + size < r->end && (offset + size - r->start) % width))
             return 0;
     }
@@ -12806,20 +13441,20 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
                                          size_t size)
 {
     const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
+    const lmc__quantized_range *const ranges =
+        (const lmc__quantized_range *)(const void *)w->quantized.data;
+    const size_t n = w->quantized.size / sizeof *ranges;
     size_t i;
     LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantised(w, file_number, offset);
+    for (i = lmc__find_quantized(w, file_number, offset);
          i < n && ranges[i].range.file_number == file_number &&
          ranges[i].range.start < offset + size;
          i++) {
         const lmc__range *const r = &ranges[i].range;
         const uint64_t from = r->start > offset ? r->start : offset,
                        to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset),
-                              from - r->start, (size_t)(to - from), NULL));
+        LMC__TRY(lmc__quantize_range(ranges[i].quant, (uint8_t *)dst + (size_t)(from - offset),
+                                     from - r->start, (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
@@ -12854,7 +13489,7 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->file_memory, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
-    visit(&w->quantised, alloc_user);
+    visit(&w->quantized, alloc_user);
 }
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
@@ -12905,16 +13540,13 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 }
 
 /* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
-static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    enum lmc_dtype dtype;
+    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
     if (!q) return LMC_OK;
-    dtype = lmc_find_dtype(t->dtype);
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width ||
-        t->size != q->n * q->width)
-        return LMC_ERR_ARGUMENT;
-    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1))
+    if (lmc__get_quantizer_loss(t->quantizer).generation !=
+        t->loss.generation + (q->is_recovered ? 0 : 1))
         return LMC_ERR_ARGUMENT;
     return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
                ? LMC_OK
@@ -12930,7 +13562,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
         return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
     for (i = 0; i < file->n_tensors && file->tensors; i++)
-        LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
+        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
     status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
@@ -12943,16 +13575,17 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
     w->has_quantizer = 0;
     for (i = 0; i < file->n_tensors; i++) {
         lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
-        lmc__quantised_range quantised;
+        lmc__quantized_range quantized;
         t->twin = file->tensors[i].twin;
-        quantised.quantizer = t->quantizer = lmc__get_quantizer(&file->tensors[i]);
-        if (!t->quantizer) continue;
+        t->quantizer = file->tensors[i].quantizer;
+        quantized.quant = lmc__get_quant_params(t->quantizer);
+        if (!quantized.quant) continue;
         w->has_quantizer = 1;
-        if (t->quantizer->is_recovered) continue; /* is at hand as it is */
-        quantised.range.file_number = w->n_files;
-        quantised.range.start = t->offset;
-        quantised.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
+        if (quantized.quant->is_recovered) continue; /* is at hand as it is */
+        quantized.range.file_number = w->n_files;
+        quantized.range.start = t->offset;
+        quantized.range.end = t->offset + t->size;
+        LMC__TRY(lmc__append(&w->quantized, &quantized, sizeof quantized));
     }
     w->n_files++;
     LMC__TRY(lmc__index_file(&w->index, &w->file));
@@ -12976,9 +13609,9 @@ typedef struct lmc__prediction {
 
 static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_quantizer *const quantizer = lmc__get_quantizer(t);
+    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     const lmc_twin *const twin =
-        t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
+        t && w->options.read_back && (!quant || quant->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
@@ -12994,7 +13627,7 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base && !quantizer)
+    if (w->origin.base && !quant)
         found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
                                        t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
@@ -13012,10 +13645,10 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t s
 
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
 static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction, int is_quantised)
+                                      const lmc__prediction *prediction, int is_quantized)
 {
     return lmc__get_block_size(dtype, w->options.log2_block,
-                               prediction->kind != LMC__PREDICT_ZERO || is_quantised);
+                               prediction->kind != LMC__PREDICT_ZERO || is_quantized);
 }
 
 /* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
@@ -13026,7 +13659,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
     const uint64_t start = w->position;
     uint64_t end = f->size;
     *dtype = w->default_dtype;
-    w->quantizer = NULL;
+    w->quant = NULL;
     memset(prediction, 0, sizeof *prediction);
     if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
     while (w->next_tensor < f->n_tensors &&
@@ -13042,13 +13675,14 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             *prediction = lmc__find_prediction(w, &f->tensors[i]);
             own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
             end += f->tensors[i].size;
-            w->quantizer = f->tensors[i].quantizer;
-            w->quantised_from = f->tensors[i].offset;
-            if (f->tensors[i].size < own && !w->quantizer)
+            w->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+            w->quantized_from = f->tensors[i].offset;
+            if (f->tensors[i].size < own && !w->quant)
                 for (i++;
                      i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
                      f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
-                     !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start);
+                     !lmc__get_quant_params(f->tensors[i].quantizer) &&
+                     !lmc__repeats_run(w, &f->tensors[i], start);
                      i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion)
@@ -13112,9 +13746,9 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     if (dtype == LMC_AUTO && size > 4096)
         size -= size % 8; /* so that every block can be split at any width */
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN)
+    if (w->quant && w->quant->is_predicted && prediction->kind != LMC__PREDICT_OWN)
         return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quantizer != NULL);
+    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quant != NULL);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
     w->run_head.size = 0;
     LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
@@ -13145,7 +13779,7 @@ static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
     lmc__prediction prediction;
     uint64_t end;
     memset(&prediction, 0, sizeof prediction);
-    w->quantizer = NULL;
+    w->quant = NULL;
     if (w->file.size == LMC_UNKNOWN_SIZE)
         return lmc__begin_run(w, available, w->default_dtype, &prediction);
     if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
@@ -13215,11 +13849,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->quantizer = w->quantizer;
+    job->quant = w->quant;
     job->first_element =
-        w->quantizer
-            ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width
-            : 0;
+        w->quant ? (w->run.start + w->run.size - w->run_left - w->quantized_from) / w->quant->width
+                 : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -14670,70 +15303,84 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 
 /* == snapshot/requantise.h ======================================================================== */
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
+/* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
+ * Their elements lie on its points, so coding them with it again gives the same elements, and about
+ * the same size. That is not taken on trust: blocks that come out otherwise are coded without
+ * loss (is_recovered, see codec/put_quantised.h). */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Room for the scales of n groups, as blocks come: a file may claim more than it has. What is not
+ * read has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
-    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0),
+    const uint64_t group_size = q->params.group_size,
+                   all = q->n / group_size + (q->n % group_size ? 1 : 0),
                    doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups),
                    more = n > doubled ? n : doubled;
     uint16_t *scales;
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0],
-                                     (size_t)more * sizeof q->scales[0]);
+    scales =
+        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
+                                (size_t)more * sizeof scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
-    q->scales = scales;
-    while (q->n_groups < more) scales[q->n_groups++] = 0x3F80;
+    q->params.scales = scales;
+    while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
     return LMC_OK;
 }
 
-/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that
- * differs; and the scales of the groups in it. A block that is not quantised, as was smaller, says
- * nothing: it will be coded so again. */
+/* Of params without width, codes and scales. */
+static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
+{
+    return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
+           a->table_size == b->table_size && a->group_size == b->group_size &&
+           a->grid.is_log == b->grid.is_log && a->grid.is_signed == b->grid.is_signed &&
+           a->grid.min == b->grid.min && a->grid.step == b->grid.step &&
+           a->grid.bias == b->grid.bias && a->grid.floor == b->grid.floor &&
+           memcmp(a->table, b->table, sizeof a->table) == 0;
+}
+
+/* Takes on what the head of the tensor's first quantised block says. It does not say how many
+ * points the grid has: as many as can be numbered and, without a table, have a code. */
+static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
+{
+    q->is_predicted = head->is_predicted;
+    q->grid = head->grid;
+    q->low_bits = head->low_bits;
+    q->table_size = head->table_size;
+    memcpy(q->table, head->table, sizeof q->table);
+    q->group_size = head->group_size;
+    q->grid.n_points = lmc__max_points(&q->grid);
+    if (!q->table_size)
+        q->grid.n_points =
+            (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
+}
+
+/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
+ * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
+ * says nothing: it will be coded so again. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
                                           int *is_other)
 {
-    lmc__decoder d;
-    lmc__quantised head;
-    uint8_t *spare;
+    lmc__quant_params *const p = &q->params;
+    lmc__quantized_head head;
     size_t i;
-    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED) return LMC_OK;
+    if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
-    if (info->width != q->width) return LMC_OK;
-    d.k = k;
-    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
-    d.in = src + LMC_BLOCK_HEADER_SIZE;
-    d.end = src + info->encoded_size;
-    spare = lmc__push_list(&d.stack, info->n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(&d, &head, info, spare));
-    if (q->grid.n_points == 0) {
-        q->grid = head.grid;
-        q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
-        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step)
-            q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
-        q->is_predicted = info->has_prediction;
-        q->low_bits = head.low_bits;
-        q->table_size = head.table_size;
-        if (!q->table_size)
-            q->grid.n_points =
-                (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >>
-                                                         q->grid.is_signed); /* that have codes */
-        memcpy(q->table, head.table, sizeof q->table);
-        q->group_size = head.group_size;
-    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits ||
-               q->table_size != head.table_size || q->group_size != head.group_size ||
-               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed ||
-               q->grid.min != head.grid.min || q->grid.step != head.grid.step ||
-               q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
-               memcmp(q->table, head.table, sizeof q->table) != 0)
-        return LMC_OK;
-    if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;
-    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, first / q->group_size + head.n_groups));
-    for (i = 0; i < head.n_groups && !q->is_predicted; i++)
-        q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    if (info->width != p->width) return LMC_OK;
+    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
+    else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
+    if (!p->is_predicted) {
+        const uint64_t group = first / p->group_size;
+        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
+        for (i = 0; i < head.n_groups; i++)
+            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    }
     *is_other = 0;
     return LMC_OK;
 }
@@ -14742,16 +15389,16 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
  * BF16 may be rounded to a neighbour. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
-    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min);
+    lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
     unsigned code = 1;
-    if (q->table_size == 0) return LMC_OK;
+    if (p->table_size == 0) return LMC_OK;
     q->n_codes = LMC__SYMBOLS;
-    q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
-    if (!q->codes) return LMC_ERR_MEMORY;
-    memset(q->codes, 0, q->n_codes);
+    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    if (!p->codes) return LMC_ERR_MEMORY;
+    memset(p->codes, 0, q->n_codes);
     for (s = 1; s < LMC__EXCEPTION; s++)
-        q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
+        p->codes[s] = (uint8_t)lmc__find_code(p, &code, s, lmc__zero_symbol(&p->grid), &distance);
     return LMC_OK;
 }
 
@@ -14784,29 +15431,28 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
-            status =
-                lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                   block * run->block_size / q->width, ws.data, ws_size, &is_other);
+            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
+                                        block * run->block_size / q->params.width, ws.data, ws_size,
+                                        &is_other);
     }
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
-    if (is_other || q->grid.n_points == 0 ||
-        q->is_predicted != (run->prediction == LMC__PREDICT_OWN))
+    if (is_other || q->params.grid.n_points == 0 ||
+        q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->is_predicted)
-        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size +
-                                            1)); /* of blocks that are not quantised, too */
-    if (q->is_predicted && twin) {
+    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
+    if (q->params.is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
-    q->info.is_lossless = q->is_predicted && !twin;
+    q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
-    q->info.is_grid = q->table_size == 0;
-    q->info.n_codes = q->table_size ? q->table_size + 1 : 0;
+    q->info.is_grid = q->params.table_size == 0;
+    q->info.n_codes = q->params.table_size ? q->params.table_size + 1 : 0;
     return LMC_OK;
 }
 
@@ -14824,11 +15470,11 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
     q->alloc_user = r->options.alloc_user;
-    q->is_recovered = 1;
+    q->params.is_recovered = 1;
     q->info.loss = t->loss;
     dtype = lmc_find_dtype(t->dtype);
-    q->width = lmc_dtype_width(dtype);
-    q->n = t->size / q->width;
+    q->params.width = lmc_dtype_width(dtype);
+    q->n = t->size / q->params.width;
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
         (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
@@ -14836,6 +15482,8 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     else *quantizer = q;
     return status;
 }
+
+#endif
 
 /* == snapshot/salvage.h =========================================================================== */
 

@@ -212,10 +212,17 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and
- * section 8.13.) */
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
+ * includes.)
+ *
+ * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
+ * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
+ * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
+ * without it agree on every struct. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
@@ -237,14 +244,15 @@ typedef struct lmc_loss {
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a tensor, wherever the caller has them. */
 typedef struct lmc_elements {
     enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
     void *user;
     uint64_t size; /* bytes */
 } lmc_elements;
-
-typedef struct lmc_quantizer lmc_quantizer;
 
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
@@ -289,6 +297,7 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
  * Errors: ARGUMENT. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
+#endif
 
 /* -- layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
@@ -601,6 +610,7 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
  * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
  * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
@@ -608,6 +618,7 @@ LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDE
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
+#endif
 /* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
  * there is none. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
-FLOORS = ["", "base", "kernels", "codec", "tensor", "quantise", "snapshot"]  # "": the public interface
+FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]  # "": the public interface
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 NOT_ALONE = (".inl",)  # templates: included once for each tier, between the definitions of their parameters
 

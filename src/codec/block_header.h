@@ -64,7 +64,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
                    n_natural = grouping >> 4;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTISED && prediction <= 1 && grouping < 0x80,
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1 && grouping < 0x80,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -78,7 +78,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED)
+    if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
     if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
     LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);

@@ -8,9 +8,7 @@
 #include "codec/get_list.h"
 #include "codec/get_planes.h"
 #include "codec/get_delta.h"
-#ifndef LMC_NO_QUANTIZE
 #include "codec/get_quantised.h"
-#endif
 
 /* Decoding a block. Header, prediction, payload and content are checked in this order, each before
  * anything is done with it: the header when it is read; the size and the CRC of the prediction
@@ -25,12 +23,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 {
     const unsigned coding = src[1], grouping = src[3];
     const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTISED)
-#ifndef LMC_NO_QUANTIZE
-        return lmc__get_quantised(d, dst, base, info, crc);
-#else
-        return LMC_ERR_UNSUPPORTED;
-#endif
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
+        return lmc__get_quantized(d, dst, base, info, crc);
     if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
     return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
                            crc);

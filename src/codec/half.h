@@ -2,26 +2,30 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
+ * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
+ * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
+ * should. */
+
+/* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
-/* F32 to F16, likewise. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach
-                                    infinity, as it should */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
         const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
                        half = (uint32_t)1 << (shift - 1);
         return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);

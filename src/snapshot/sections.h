@@ -5,7 +5,7 @@
 #include "base/wire_file.h"
 #include "kernels/types.h"
 #include "codec/dtypes.h"
-#include "codec/put_quantised.h"
+#include "quantise/quantizer.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 #include "snapshot/names.h"
@@ -282,25 +282,10 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
-{
-#ifdef LMC_NO_QUANTIZE
-    (void)t; /* nobody can have one */
-    return NULL;
-#else
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
-#endif
-}
-
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-#ifndef LMC_NO_QUANTIZE
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    if (q) return q->info.loss;
-#endif
-    return t->loss;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
 static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)

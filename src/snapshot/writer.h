@@ -4,7 +4,7 @@
 #include "base/wire_block.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
-#include "codec/put_quantised.h"
+#include "codec/quant_params.h"
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
@@ -54,9 +54,9 @@ struct lmc_writer {
     enum lmc_dtype dtype;
     size_t block_size;
     uint32_t block;                 /* number of the next block */
-    const lmc_quantizer *quantizer; /* of the run, or NULL */
-    uint64_t quantised_from;        /* where its tensor begins */
-    lmc__buffer quantised;          /* lmc__quantised_range, of all files */
+    const lmc__quant_params *quant; /* of the run, or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    lmc__buffer quantized;          /* lmc__quantized_range, of all files */
     int has_quantizer;              /* the file at hand does */
     lmc__buffer
         run_head; /* to be written before the run's first block: header and body of its section */
@@ -64,32 +64,32 @@ struct lmc_writer {
 };
 
 /* A tensor that is not in the file as it is read back. */
-typedef struct lmc__quantised_range {
+typedef struct lmc__quantized_range {
     lmc__range range;
-    const lmc_quantizer *quantizer;
-} lmc__quantised_range;
+    const lmc__quant_params *quant;
+} lmc__quantized_range;
 
 /* Of those the number of the first that ends behind offset, or belongs to a later file. */
-static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
+static size_t lmc__find_quantized(const lmc_writer *w, size_t file_number, uint64_t offset)
 {
-    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
+    return lmc__find_file_range(&w->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
 /* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
+    const lmc__quantized_range *const ranges =
+        (const lmc__quantized_range *)(const void *)w->quantized.data;
+    const size_t n = w->quantized.size / sizeof *ranges;
     size_t i;
-    for (i = lmc__find_quantised(w, file_number, offset);
+    for (i = lmc__find_quantized(w, file_number, offset);
          i < n && ranges[i].range.file_number == file_number &&
          ranges[i].range.start < offset + size;
          i++) {
         const lmc__range *const r = &ranges[i].range;
-        const unsigned width = ranges[i].quantizer->width;
-        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width ||
+        const unsigned width = ranges[i].quant->width;
+        if (ranges[i].quant->is_predicted || (r->start - offset) % width ||
             (offset + size < r->end && (offset + size - r->start) % width))
             return 0;
     }
@@ -101,20 +101,20 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
                                          size_t size)
 {
     const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
+    const lmc__quantized_range *const ranges =
+        (const lmc__quantized_range *)(const void *)w->quantized.data;
+    const size_t n = w->quantized.size / sizeof *ranges;
     size_t i;
     LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantised(w, file_number, offset);
+    for (i = lmc__find_quantized(w, file_number, offset);
          i < n && ranges[i].range.file_number == file_number &&
          ranges[i].range.start < offset + size;
          i++) {
         const lmc__range *const r = &ranges[i].range;
         const uint64_t from = r->start > offset ? r->start : offset,
                        to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset),
-                              from - r->start, (size_t)(to - from), NULL));
+        LMC__TRY(lmc__quantize_range(ranges[i].quant, (uint8_t *)dst + (size_t)(from - offset),
+                                     from - r->start, (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
@@ -149,7 +149,7 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->file_memory, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
-    visit(&w->quantised, alloc_user);
+    visit(&w->quantized, alloc_user);
 }
 
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
@@ -200,16 +200,13 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 }
 
 /* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
-static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    enum lmc_dtype dtype;
+    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
     if (!q) return LMC_OK;
-    dtype = lmc_find_dtype(t->dtype);
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width ||
-        t->size != q->n * q->width)
-        return LMC_ERR_ARGUMENT;
-    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1))
+    if (lmc__get_quantizer_loss(t->quantizer).generation !=
+        t->loss.generation + (q->is_recovered ? 0 : 1))
         return LMC_ERR_ARGUMENT;
     return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
                ? LMC_OK
@@ -225,7 +222,7 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
         return LMC_ERR_ARGUMENT;
     if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
     for (i = 0; i < file->n_tensors && file->tensors; i++)
-        LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
+        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
     status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
@@ -238,16 +235,17 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
     w->has_quantizer = 0;
     for (i = 0; i < file->n_tensors; i++) {
         lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
-        lmc__quantised_range quantised;
+        lmc__quantized_range quantized;
         t->twin = file->tensors[i].twin;
-        quantised.quantizer = t->quantizer = lmc__get_quantizer(&file->tensors[i]);
-        if (!t->quantizer) continue;
+        t->quantizer = file->tensors[i].quantizer;
+        quantized.quant = lmc__get_quant_params(t->quantizer);
+        if (!quantized.quant) continue;
         w->has_quantizer = 1;
-        if (t->quantizer->is_recovered) continue; /* is at hand as it is */
-        quantised.range.file_number = w->n_files;
-        quantised.range.start = t->offset;
-        quantised.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
+        if (quantized.quant->is_recovered) continue; /* is at hand as it is */
+        quantized.range.file_number = w->n_files;
+        quantized.range.start = t->offset;
+        quantized.range.end = t->offset + t->size;
+        LMC__TRY(lmc__append(&w->quantized, &quantized, sizeof quantized));
     }
     w->n_files++;
     LMC__TRY(lmc__index_file(&w->index, &w->file));
@@ -271,9 +269,9 @@ typedef struct lmc__prediction {
 
 static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_quantizer *const quantizer = lmc__get_quantizer(t);
+    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     const lmc_twin *const twin =
-        t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
+        t && w->options.read_back && (!quant || quant->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
@@ -289,7 +287,7 @@ static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tenso
             return found;
         }
     }
-    if (w->origin.base && !quantizer)
+    if (w->origin.base && !quant)
         found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
                                        t ? t->dtype : NULL, t ? t->size : w->file.size);
     if (found.number) found.kind = LMC__PREDICT_BASE;
@@ -307,10 +305,10 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t s
 
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
 static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction, int is_quantised)
+                                      const lmc__prediction *prediction, int is_quantized)
 {
     return lmc__get_block_size(dtype, w->options.log2_block,
-                               prediction->kind != LMC__PREDICT_ZERO || is_quantised);
+                               prediction->kind != LMC__PREDICT_ZERO || is_quantized);
 }
 
 /* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
@@ -321,7 +319,7 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
     const uint64_t start = w->position;
     uint64_t end = f->size;
     *dtype = w->default_dtype;
-    w->quantizer = NULL;
+    w->quant = NULL;
     memset(prediction, 0, sizeof *prediction);
     if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
     while (w->next_tensor < f->n_tensors &&
@@ -337,13 +335,14 @@ static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__predict
             *prediction = lmc__find_prediction(w, &f->tensors[i]);
             own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
             end += f->tensors[i].size;
-            w->quantizer = f->tensors[i].quantizer;
-            w->quantised_from = f->tensors[i].offset;
-            if (f->tensors[i].size < own && !w->quantizer)
+            w->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+            w->quantized_from = f->tensors[i].offset;
+            if (f->tensors[i].size < own && !w->quant)
                 for (i++;
                      i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
                      f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
-                     !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start);
+                     !lmc__get_quant_params(f->tensors[i].quantizer) &&
+                     !lmc__repeats_run(w, &f->tensors[i], start);
                      i++) {
                     const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
                     if (next.kind != prediction->kind || next.conversion != prediction->conversion)
@@ -407,9 +406,9 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dty
     if (dtype == LMC_AUTO && size > 4096)
         size -= size % 8; /* so that every block can be split at any width */
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN)
+    if (w->quant && w->quant->is_predicted && prediction->kind != LMC__PREDICT_OWN)
         return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quantizer != NULL);
+    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quant != NULL);
     while ((size_t)1 << log2_block < w->block_size) log2_block++;
     w->run_head.size = 0;
     LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
@@ -440,7 +439,7 @@ static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
     lmc__prediction prediction;
     uint64_t end;
     memset(&prediction, 0, sizeof prediction);
-    w->quantizer = NULL;
+    w->quant = NULL;
     if (w->file.size == LMC_UNKNOWN_SIZE)
         return lmc__begin_run(w, available, w->default_dtype, &prediction);
     if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
@@ -510,11 +509,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->quantizer = w->quantizer;
+    job->quant = w->quant;
     job->first_element =
-        w->quantizer
-            ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width
-            : 0;
+        w->quant ? (w->run.start + w->run.size - w->run_left - w->quantized_from) / w->quant->width
+                 : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;

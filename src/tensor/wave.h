@@ -2,8 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "codec/put_quantised.h"
 #include "codec/put_block.h"
+#include "codec/quant_params.h"
+#include "codec/put_quantised.h"
 #include "codec/get_block.h"
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
@@ -19,8 +20,8 @@ typedef struct lmc__job {
     size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
     enum lmc_dtype dtype;      /* encoding, and the next three */
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* or NULL */
-    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
+    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
     lmc_block_info info;    /* decoding, and the next two */
     lmc__ahead ahead;
     size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
@@ -76,12 +77,16 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quantizer)
-        job->status =
-            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                  job->src_size, job->base, job->quantizer, job->first_element,
-                                  job->level, job->position, ws, wave->workspace_size, &content);
-    else
+    if (job->quant) {
+        lmc__quant_source source;
+        source.elements = job->src;
+        source.second = job->base;
+        source.first = job->first_element;
+        source.n = job->src_size / job->quant->width;
+        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
+                                            job->quant, &source, job->level, job->position, ws,
+                                            wave->workspace_size, &content);
+    } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
