@@ -386,6 +386,30 @@ static lmc__segment lmc__get_segment(const uint8_t *p)
     return s;
 }
 
+#ifndef LMC_NO_ENCODER
+static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+{
+    lmc__store32(dst, s->file_number);
+    lmc__store32(dst + 4, s->base);
+    lmc__store64(dst + 8, s->start);
+    lmc__store64(dst + 16, s->size);
+    lmc__store64(dst + 24, s->base_offset);
+}
+
+/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
+static void lmc__put_run(uint8_t *dst, const lmc__run *run)
+{
+    uint8_t log2_block = 0;
+    while ((size_t)1 << log2_block < run->block_size) log2_block++;
+    lmc__store64(dst, run->size);
+    dst[8] = log2_block;
+    dst[9] = (uint8_t)run->prediction;
+    dst[10] = (uint8_t)run->conversion;
+    dst[11] = 0;
+    lmc__store32(dst + 12, run->n_segments);
+}
+#endif
+
 /* Number i of a run that was parsed. */
 static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
 {
