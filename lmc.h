@@ -50,8 +50,8 @@
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
- *              writer restore index reader in_place requantise salvage salvage_walk salvage_place
- *              salvage_read open identify memory
+ *              writer_plan writer_blocks writer restore index reader in_place requantise salvage
+ *              salvage_walk salvage_place salvage_read open identify memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -670,7 +670,9 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    int salvage; /* 1: the file may be damaged or cut short; see lmc_next_range */
+    /* 1: the file may be damaged or cut short; see lmc_next_range. With LMC_NO_SALVAGE, opening is
+     * then LMC_ERR_UNSUPPORTED. */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
@@ -11363,6 +11365,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
@@ -11384,6 +11387,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -11398,11 +11402,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
@@ -12172,6 +12178,7 @@ static void lmc__finish_digester(lmc__digester *d)
 /* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
  * and its trailer (spec 10), by which a reader finds the index. */
 
+#ifndef LMC_NO_ENCODER
 /* base_identity: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
                             uint32_t chain_depth, const lmc__kernels *k)
@@ -12198,6 +12205,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
     memcpy(dst + 32, lmc__end_magic, 8);
 }
+#endif
 
 /* The snapshot is a delta. */
 static int lmc__has_base(const uint8_t *header)
@@ -12407,6 +12415,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -12415,6 +12424,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
+#endif
 
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
@@ -13227,6 +13237,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -13235,6 +13246,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
@@ -13379,6 +13391,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -13401,6 +13414,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+#endif
 
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
@@ -13601,189 +13615,107 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-/* == snapshot/writer.h ============================================================================ */
+/* == snapshot/writer_plan.h ======================================================================= */
 
-/* Files of unknown size are cut into runs of this many bytes, which are collected before they are
- * written. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#ifndef LMC_NO_ENCODER
+
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
+ * predicted by. A run is all of one dtype and one kind of prediction:
+ *
+ *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
+ *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments                1           1      1   1, if predicted         1
+ *
+ * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
+ * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
+ * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * What a tensor is predicted by: its twin, if that was written before and can be read back; else
+ * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
+
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype
- * share one. */
+/* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
-struct lmc_writer {
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
-    lmc__coder coder;
-    lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
-    uint32_t n_files, n_runs, n_metadata;
-    int has_empty_path, is_finished;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+typedef struct lmc__planner {
+    const lmc_writer_options *options;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
+    lmc_file file;         /* the file at hand, and its number */
+    uint32_t file_number;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
+} lmc__planner;
 
-    int in_file;
-    lmc_file file;
-    lmc__buffer file_memory;
-    enum lmc_dtype default_dtype;
-    uint64_t position; /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;
-    lmc__digester digester;
+/* -- what was written, as it can be read back -- */
 
-    lmc__origin origin;
-    lmc__run run;
-    uint64_t run_left; /* bytes of the run that are in no job yet */
-    enum lmc_dtype dtype;
-    size_t block_size;
-    uint32_t block;                 /* number of the next block */
-    const lmc__quant_params *quant; /* of the run, or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
-    lmc__buffer quantized;          /* lmc__quantized_range, of all files */
-    int has_quantizer;              /* the file at hand does */
-    lmc__buffer
-        run_head; /* to be written before the run's first block: header and body of its section */
-    lmc__buffer carry; /* the beginning of a block; of a run if the file's size is unknown */
-};
-
-/* A tensor that is not in the file as it is read back. */
+/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
 typedef struct lmc__quantized_range {
     lmc__range range;
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
-/* Of those the number of the first that ends behind offset, or belongs to a later file. */
-static size_t lmc__find_quantized(const lmc_writer *w, size_t file_number, uint64_t offset)
+static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
-    return lmc__find_file_range(&w->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
 }
 
-/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
- * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
+/* Number i is there, and has bytes of [offset, end) of that file. */
+static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
 {
-    const lmc__quantized_range *const ranges =
-        (const lmc__quantized_range *)(const void *)w->quantized.data;
-    const size_t n = w->quantized.size / sizeof *ranges;
-    size_t i;
-    for (i = lmc__find_quantized(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const unsigned width = ranges[i].quant->width;
-        if (ranges[i].quant->is_predicted || (r->start - offset) % width ||
-            (offset + size < r->end && (offset + size - r->start) % width))
+    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
+           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.start < end;
+}
+
+/* The first that does not end before offset of that file; those behind it follow in order. */
+static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
+{
+    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+}
+
+/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
+ * second moment, nor parts of elements. */
+static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
+                            uint64_t size)
+{
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
+        if (quant->is_predicted || (r->start - offset) % quant->width ||
+            (offset + size < r->end && (offset + size - r->start) % quant->width))
             return 0;
     }
     return 1;
 }
 
-/* The caller's read_back, and what the snapshot has of that. */
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
+ */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantized_range *const ranges =
-        (const lmc__quantized_range *)(const void *)w->quantized.data;
-    const size_t n = w->quantized.size / sizeof *ranges;
-    size_t i;
-    LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantized(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const uint64_t from = r->start > offset ? r->start : offset,
-                       to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc__quantize_range(ranges[i].quant, (uint8_t *)dst + (size_t)(from - offset),
-                                     from - r->start, (size_t)(to - from), NULL));
+    const lmc__planner *const p = (const lmc__planner *)user;
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
+        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
+                                     (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
 
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Write w->body as a section, and its entry so far to the index. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
-}
-
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&w->index.entries, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->paths, alloc_user);
-    visit(&w->file_memory, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->quantized, alloc_user);
-}
-
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
-{
-    lmc_writer_options defaults;
-    uint8_t header[LMC__HEADER_SIZE];
-    enum lmc_status status;
-    lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
-        return LMC_ERR_ARGUMENT;
-    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
-    if (!w) return LMC_ERR_MEMORY;
-    memset(w, 0, sizeof *w);
-    w->options = *options;
-    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
-    w->coder.sink = *sink;
-    w->coder.task = lmc__encode_snapshot_task;
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
-    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->origin.user = w;
-    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
-                    options->base ? w->origin.identity : NULL,
-                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
-    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
-    if (status != LMC_OK) {
-        lmc_free_writer(w);
-        return status;
-    }
-    *writer = w;
-    return LMC_OK;
-}
-
-LMC_API void lmc_free_writer(lmc_writer *w)
-{
-    if (!w) return;
-    lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
-    lmc__free_origin(&w->origin);
-    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
-}
+/* -- files -- */
 
 /* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
@@ -13799,238 +13731,298 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+/* Begins the file that p->file describes, copied from `given`: what the copy lacks is of that. */
+static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
+                                      uint32_t file_number, enum lmc_dtype default_dtype)
 {
-    enum lmc_status status;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
-        return LMC_ERR_ARGUMENT;
-    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++)
-        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
-    w->body.size = 0;
-    LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;
-    w->has_empty_path = w->file.path[0] == 0;
-    status = lmc__add_path(&w->paths, w->n_files, w->file.path);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    w->has_quantizer = 0;
-    for (i = 0; i < file->n_tensors; i++) {
-        lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
+    p->file_number = file_number;
+    p->default_dtype = default_dtype;
+    p->has_quantizer = 0;
+    p->position = 0;
+    p->next_tensor = 0;
+    for (i = 0; i < given->n_tensors; i++) {
+        lmc_tensor *const t = &tensors[i];
         lmc__quantized_range quantized;
-        t->twin = file->tensors[i].twin;
-        t->quantizer = file->tensors[i].quantizer;
+        t->twin = given->tensors[i].twin;
+        t->quantizer = given->tensors[i].quantizer;
         quantized.quant = lmc__get_quant_params(t->quantizer);
         if (!quantized.quant) continue;
-        w->has_quantizer = 1;
-        if (quantized.quant->is_recovered) continue; /* is at hand as it is */
-        quantized.range.file_number = w->n_files;
+        p->has_quantizer = 1;
+        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
+        quantized.range.file_number = file_number;
         quantized.range.start = t->offset;
         quantized.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&w->quantized, &quantized, sizeof quantized));
+        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
     }
-    w->n_files++;
-    LMC__TRY(lmc__index_file(&w->index, &w->file));
-    w->in_file = 1;
-    w->default_dtype = default_dtype;
-    w->position = 0;
-    w->next_tensor = 0;
-    w->run_left = 0;
-    w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->file);
     return LMC_OK;
 }
 
-/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset
- * of a segment. */
+/* -- predictions -- */
+
+/* How a tensor is predicted, and by what: as in RUN and segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t number;
-    uint64_t offset;
+    uint32_t base; /* 0: by nothing */
+    uint64_t base_offset;
 } lmc__prediction;
 
-static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
+/* By its twin, if it has one that can be read back as it will be restored; else .base is 0. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    lmc__prediction found;
+    uint64_t size;
+    memset(&found, 0, sizeof found);
+    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+        return found;
+    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
+        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+        return found;
+    found.kind = LMC__PREDICT_OWN;
+    found.conversion = twin->conversion;
+    found.base = (uint32_t)twin->file_number + 1;
+    found.base_offset = twin->offset;
+    return found;
+}
+
+/* t: NULL for a file without tensors. */
+static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+{
+    const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
-    const lmc_twin *const twin =
-        t && w->options.read_back && (!quant || quant->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
-        twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
-        const uint64_t size = twin->conversion ? 2 * t->size : t->size;
-        if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
-            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) &&
-            lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
-            found.kind = LMC__PREDICT_OWN;
-            found.conversion = twin->conversion;
-            found.number = (uint32_t)twin->file_number + 1;
-            found.offset = twin->offset;
-            return found;
-        }
-    }
-    if (w->origin.base && !quant)
-        found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
-                                       t ? t->dtype : NULL, t ? t->size : w->file.size);
-    if (found.number) found.kind = LMC__PREDICT_BASE;
+    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (found.base || quant || !p->origin.base) return found;
+    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
+                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
 /* The tensor's twin is in the run that would begin at start of this file: only in a later run can
  * it refer to that. */
-static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
+static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
-    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->n_files - 1 &&
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    return twin && twin->file_number == p->file_number &&
            (twin->offset >= start || t->size > start - twin->offset);
 }
 
+/* -- runs -- */
+
+typedef struct lmc__planned_run {
+    uint64_t size;
+    enum lmc_dtype dtype;
+    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
+    const lmc__quant_params *quant; /* or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    size_t block_size;
+} lmc__planned_run;
+
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
-static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction, int is_quantized)
+static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
-    return lmc__get_block_size(dtype, w->options.log2_block,
-                               prediction->kind != LMC__PREDICT_ZERO || is_quantized);
+    return lmc__get_block_size(run->dtype, p->options->log2_block,
+                               run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL);
 }
 
-/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
- */
-static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__prediction *prediction)
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
+ * the small ones that lie behind it without a gap and are coded alike. */
+static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
-    const lmc_file *f = &w->file;
-    const uint64_t start = w->position;
-    uint64_t end = f->size;
-    *dtype = w->default_dtype;
-    w->quant = NULL;
-    memset(prediction, 0, sizeof *prediction);
-    if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
-    while (w->next_tensor < f->n_tensors &&
-           f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start)
-        w->next_tensor++;
-    if (w->next_tensor < f->n_tensors) {
-        size_t i = w->next_tensor;
-        end = f->tensors[i].offset;
-        if (end <= start) { /* in a tensor */
-            uint32_t n = 0;
-            uint64_t own;
-            *dtype = lmc_find_dtype(f->tensors[i].dtype);
-            *prediction = lmc__find_prediction(w, &f->tensors[i]);
-            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
-            end += f->tensors[i].size;
-            w->quant = lmc__get_quant_params(f->tensors[i].quantizer);
-            w->quantized_from = f->tensors[i].offset;
-            if (f->tensors[i].size < own && !w->quant)
-                for (i++;
-                     i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
-                     f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
-                     !lmc__get_quant_params(f->tensors[i].quantizer) &&
-                     !lmc__repeats_run(w, &f->tensors[i], start);
-                     i++) {
-                    const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
-                    if (next.kind != prediction->kind || next.conversion != prediction->conversion)
-                        break;
-                    end += f->tensors[i].size;
-                }
-        }
+    const lmc_file *const f = &p->file;
+    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
+    uint32_t n = 0;
+    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+    run->quantized_from = f->tensors[i].offset;
+    if (f->tensors[i].size >= large || run->quant) return end;
+    for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        lmc__prediction next;
+        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            break;
+        next = lmc__find_prediction(p, t);
+        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
+            break;
+        end += t->size;
     }
     return end;
 }
 
-/* The run's segments: one for each tensor that is predicted, else one for all. */
-static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size,
-                                            const lmc__prediction *prediction)
+/* The run of the bytes that come next, of which at least one is there; available: all that are
+ * known to come if the file's size is unknown. What does not fill an element is left for a run of
+ * bytes. */
+static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
-    const uint64_t end = w->position + size;
-    uint64_t at = w->position;
-    size_t i = w->next_tensor;
-    uint32_t n = 0;
+    const lmc_file *const f = &p->file;
+    unsigned width;
+    memset(run, 0, sizeof *run);
+    run->dtype = p->default_dtype;
+    if (f->size == LMC_UNKNOWN_SIZE) {
+        run->size = available;
+    } else {
+        size_t *const i = &p->next_tensor;
+        uint64_t end = f->size;
+        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
+        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
+        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
+            ++*i;
+        if (*i < f->n_tensors)
+            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
+                                                       : f->tensors[*i].offset;
+        run->size = end - p->position;
+    }
+    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+    width = lmc_dtype_width(run->dtype);
+    if (run->size < width) run->dtype = LMC_AUTO;
+    else run->size -= run->size % width;
+    if (run->dtype == LMC_AUTO && run->size > 4096)
+        run->size -= run->size % 8; /* so that every block can be split at any width */
+    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
+ * how many. */
+static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
+                                            lmc__buffer *out, uint32_t *n)
+{
+    const uint64_t end = p->position + run->size;
+    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
+    uint64_t at = p->position;
+    size_t i = p->next_tensor;
+    *n = 0;
     while (at < end) {
-        const lmc_tensor *t = NULL;
-        lmc__prediction found = *prediction;
-        uint64_t stop = end, start = 0;
-        uint8_t segment[LMC__SEGMENT_SIZE];
-        if (prediction->kind != LMC__PREDICT_ZERO && w->file.n_tensors) {
-            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at)
-                i++; /* empty ones, too */
-            t = &w->file.tensors[i];
+        lmc__prediction found = run->prediction;
+        uint64_t stop = end, start = 0; /* of the tensor */
+        uint8_t field[LMC__SEGMENT_SIZE];
+        lmc__segment segment;
+        if (is_by_tensor) {
+            const lmc_tensor *t = &p->file.tensors[i];
+            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(w, t);
+            found = lmc__find_prediction(p, t);
         }
-        memset(segment, 0, sizeof segment);
-        lmc__store32(segment, w->n_files - 1);
-        lmc__store32(segment + 4, found.number);
-        lmc__store64(segment + 8, at);
-        lmc__store64(segment + 16, stop - at);
-        lmc__store64(segment + 24, found.number == 0
-                                       ? 0
-                                       : found.offset + (found.conversion ? 2 : 1) * (at - start));
-        LMC__TRY(lmc__append(&w->run_head, segment, sizeof segment));
+        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        ++*n;
+        segment.file_number = p->file_number;
+        segment.base = found.base;
+        segment.start = at;
+        segment.size = stop - at;
+        segment.base_offset =
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
+        lmc__put_segment(field, &segment);
+        LMC__TRY(lmc__append(out, field, sizeof field));
         at = stop;
-        if (++n == LMC__MAX_SEGMENTS && at < end) return LMC_ERR_LIMIT;
     }
-    lmc__store32(w->run_head.data + LMC__SECTION_HEADER_SIZE + 12, n);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
 
-/* Begin a run of at most size bytes that continues the file; what does not fill an element is left
- * for a run of bytes. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction)
+/* == snapshot/writer_blocks.h ===================================================================== */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer's way from bytes to blocks in the sink.
+ *
+ *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
+ *                                           |          |
+ *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
+ * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *
+ * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
+ * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
+ * does not even do that: it is moved to just before the next span, for which room is left there.
+ *
+ *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
+ *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ *
+ * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
+ * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ *
+ * Each block has a slot in out as large as it can get, and behind the one before: so sections and
+ * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
+ * before its first block (head_size). */
+
+/* Files of unknown size are cut into runs of this many bytes. */
+#define LMC__PENDING_SIZE ((size_t)16 << 20)
+
+struct lmc_writer {
+    lmc_writer_options options;
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
+    lmc__coder coder;
+    lmc__index_builder index;
+    lmc__buffer body;     /* of the section at hand */
+    lmc__buffer metadata; /* encoded entries, in the order they came */
+    lmc__buffer paths;    /* see lmc__add_path */
+    uint32_t n_files, n_runs, n_metadata;
+    int has_empty_path, is_finished;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+
+    lmc__planner plan;
+    int in_file;
+    lmc__buffer file_memory; /* of plan.file */
+    lmc__digester digester;
+
+    lmc__run run; /* the run at hand; where it is from: */
+    lmc__planned_run planned;
+    uint64_t run_left;    /* bytes of it that are in no job yet */
+    uint32_t block;       /* number of the next block */
+    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
+    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
+                          run if the file's size is unknown */
+};
+
+static int lmc__is_size_unknown(const lmc_writer *w)
 {
-    unsigned log2_block = 0;
-    uint64_t position = w->position;
+    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+{
+    lmc__buffer *const head = &w->run_head;
+    uint64_t position = w->plan.position;
+    lmc__run run;
     uint8_t *body;
     size_t body_size;
-    size = lmc__min64(size, LMC__MAX_RUN_SIZE);
-    if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
-    size -= size % lmc_dtype_width(dtype);
-    if (dtype == LMC_AUTO && size > 4096)
-        size -= size % 8; /* so that every block can be split at any width */
+    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quant && w->quant->is_predicted && prediction->kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quant != NULL);
-    while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    w->run_head.size = 0;
-    LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
-    LMC__TRY(lmc__append_segments(w, size, prediction));
-    body = w->run_head.data + LMC__SECTION_HEADER_SIZE;
-    body_size = w->run_head.size - LMC__SECTION_HEADER_SIZE;
-    lmc__store64(body, size);
-    body[8] = (uint8_t)log2_block;
-    body[9] = (uint8_t)prediction->kind;
-    body[10] = (uint8_t)prediction->conversion;
-    lmc__put_section_header(w->run_head.data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
-    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->file, &position));
-    LMC__TRY(lmc__add_run(&w->origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
-    w->dtype = dtype;
+    memset(&run, 0, sizeof run);
+    run.size = w->planned.size;
+    run.block_size = w->planned.block_size;
+    run.prediction = w->planned.prediction.kind;
+    run.conversion = w->planned.prediction.conversion;
+    head->size = 0;
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
+    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    body = head->data + LMC__SECTION_HEADER_SIZE;
+    body_size = head->size - LMC__SECTION_HEADER_SIZE;
+    lmc__put_run(body, &run);
+    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
+                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
-    w->run_left = size;
-    w->position += size;
+    w->run_left = run.size;
+    w->plan.position = position;
     return LMC_OK;
-}
-
-/* Begin the run of the bytes that come next, of which at least one is there; available: all that
- * are known to come if the file's size is unknown. */
-static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
-{
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;
-    uint64_t end;
-    memset(&prediction, 0, sizeof prediction);
-    w->quant = NULL;
-    if (w->file.size == LMC_UNKNOWN_SIZE)
-        return lmc__begin_run(w, available, w->default_dtype, &prediction);
-    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-    end = lmc__plan_run(w, &dtype, &prediction);
-    return lmc__begin_run(w, end - w->position, dtype, &prediction);
 }
 
 /* Encode the wave that is planned; what it made is written beside the next one. */
@@ -14060,11 +14052,26 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plan a block of the run. */
+/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
+ * on. A sixteenth more is for the headers of many small blocks. */
+static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
+{
+    lmc__coder *const c = &w->coder;
+    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
+    if (w->plan.origin.base || w->plan.origin.read_back)
+        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    return LMC_OK;
+}
+
+/* The next block of the run becomes a job; size: of it. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    lmc__coder *c = &w->coder;
-    const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
+    lmc__coder *const c = &w->coder;
+    const lmc__quant_params *const quant = w->planned.quant;
+    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const size_t head_size = w->block == 0 ? w->run_head.size : 0,
+                 slot = head_size + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
@@ -14072,33 +14079,25 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs ==
-        0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
-        const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
-        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16 + head));
-        if (w->origin.base || w->origin.read_back)
-            LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
-    }
+    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, w->run.size - w->run_left, base, size));
+        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
         job->base = base;
     }
-    if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    block_job->head_size = head;
+    if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
+    block_job->head_size = head_size;
     job->src = data;
     job->src_size = size;
-    job->dst = out->data + out->size + head;
-    job->dst_size = slot - head;
-    job->dtype = w->dtype;
+    job->dst = out->data + out->size + head_size;
+    job->dst_size = slot - head_size;
+    job->dtype = w->planned.dtype;
     job->level = w->options.level;
-    job->quant = w->quant;
-    job->first_element =
-        w->quant ? (w->run.start + w->run.size - w->run_left - w->quantized_from) / w->quant->width
-                 : 0;
+    job->quant = quant;
+    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -14113,8 +14112,8 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (w->run_left == 0) LMC__TRY(lmc__next_run(w, size));
-        n = (size_t)lmc__min64(w->block_size, w->run_left);
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
         if (n > size) break;
         LMC__TRY(lmc__plan_block(w, data, n));
         data += n;
@@ -14135,15 +14134,16 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
+    const int is_unknown = lmc__is_size_unknown(w);
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         size_t n = size;
         if (is_unknown ||
             w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole =
-                is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
-            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
+            const size_t whole = is_unknown
+                                     ? LMC__PENDING_SIZE
+                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
+            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
                 return LMC_ERR_LIMIT;
             LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
             n = lmc__min(size, whole - w->carry.size);
@@ -14161,16 +14161,17 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in
- * the next span is moved to just before that. */
+/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
+ * left over at the end, less than a block or a run, waits there again. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *c = &w->coder;
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0
-                                   : lmc__get_block_size(LMC_U64, w->options.log2_block,
-                                                         w->options.base || w->options.read_back ||
-                                                             w->has_quantizer); /* none is larger */
+    const int is_unknown = lmc__is_size_unknown(w);
+    const size_t room = is_unknown
+                            ? 0
+                            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+                                                  w->options.base || w->options.read_back ||
+                                                      w->plan.has_quantizer); /* none is larger */
     const uint64_t wave_size = lmc__get_wave_size(c, room),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
@@ -14181,8 +14182,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) -
-           w->carry.size;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
+           (w->plan.position - w->run_left) - w->carry.size;
     rest = w->carry.size;
     LMC__TRY(lmc__reserve(&c->in[0], room + span));
     data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
@@ -14216,16 +14217,141 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (is_unknown && left == 0) return LMC_ERR_LIMIT;
     return lmc__append(&w->carry, data, size);
 }
+#endif /* LMC_NO_ENCODER */
+
+/* == snapshot/writer.h ============================================================================ */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks).
+ *
+ * Everything is written once and in its order, so any sink will do. What cannot be known before
+ * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
+ * what is written. */
+
+/* Behind what waits to be written. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
+{
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    w->offset += size;
+    return LMC_OK;
+}
+
+/* Write w->body as a section, and its entry so far to the index. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->plan.quantized, alloc_user);
+}
+
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                        const lmc_writer_options *options)
+{
+    lmc_writer_options defaults;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    lmc_writer *w;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX ||
+        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        return LMC_ERR_ARGUMENT;
+    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    if (!w) return LMC_ERR_MEMORY;
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->coder.sink = *sink;
+    w->coder.task = lmc__encode_snapshot_task;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
+    status = lmc__open_origin(&w->plan.origin, options->base, options->alloc_user);
+    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->plan.origin.user = &w->plan;
+    w->plan.options = &w->options;
+    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
+    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+                    options->base ? w->plan.origin.identity : NULL,
+                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
+    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
+    if (status != LMC_OK) {
+        lmc_free_writer(w);
+        return status;
+    }
+    *writer = w;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_writer(lmc_writer *w)
+{
+    if (!w) return;
+    lmc__free_coder(&w->coder);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_origin(&w->plan.origin);
+    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+}
+
+static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                       enum lmc_dtype default_dtype)
+{
+    lmc_file *const copy = &w->plan.file;
+    enum lmc_status status;
+    size_t i;
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
+    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++)
+        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
+    w->body.size = 0;
+    LMC__TRY(lmc__append_file(&w->body, file));
+    status = lmc__parse_file(copy, &w->file_memory, w->body.data, w->body.size);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    if (w->n_files > 0 && (w->has_empty_path || copy->path[0] == 0)) return LMC_ERR_ARGUMENT;
+    w->has_empty_path = copy->path[0] == 0;
+    status = lmc__add_path(&w->paths, w->n_files, copy->path);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
+    LMC__TRY(lmc__plan_file(&w->plan, (lmc_tensor *)(void *)w->file_memory.data, file, w->n_files,
+                            default_dtype));
+    w->n_files++;
+    LMC__TRY(lmc__index_file(&w->index, copy));
+    w->in_file = 1;
+    w->run_left = 0;
+    w->carry.size = 0;
+    lmc__begin_digester(&w->digester, copy);
+    return LMC_OK;
+}
 
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->file.size == LMC_UNKNOWN_SIZE) {
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
-        w->file.size = w->position;
+        w->plan.file.size = w->plan.position;
     }
-    if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    lmc__index_file_end(&w->index, &w->digester, w->file.size);
+    if (w->digester.absorbed != w->plan.file.size) return LMC_ERR_ARGUMENT;
+    lmc__index_file_end(&w->index, &w->digester, w->plan.file.size);
     w->in_file = 0;
     return LMC_OK;
 }
@@ -14347,6 +14473,7 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
         pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/restore.h =========================================================================== */
 

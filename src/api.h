@@ -612,7 +612,9 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    int salvage; /* 1: the file may be damaged or cut short; see lmc_next_range */
+    /* 1: the file may be damaged or cut short; see lmc_next_range. With LMC_NO_SALVAGE, opening is
+     * then LMC_ERR_UNSUPPORTED. */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are

@@ -8,6 +8,7 @@
 /* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
  * and its trailer (spec 10), by which a reader finds the index. */
 
+#ifndef LMC_NO_ENCODER
 /* base_identity: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
                             uint32_t chain_depth, const lmc__kernels *k)
@@ -34,6 +35,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
     memcpy(dst + 32, lmc__end_magic, 8);
 }
+#endif
 
 /* The snapshot is a delta. */
 static int lmc__has_base(const uint8_t *header)
