@@ -2770,56 +2770,135 @@ LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 
 /* == kernels/residual.h =========================================================================== */
 
-/* The residual of an element against its prediction, and back (spec 7.2). */
+/*
+ * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
+ * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
 
-/* Integers of 8 * width bits in 64. */
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (ordered - (base & below)) & all;
     if (!subtract) return v ^ base;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-/* The inverse. */
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
     if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-
 #if LMC__NEON
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/residual_vec.inl -- */
+/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
+ * for each tier, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
+
 #if LMC__X86
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-#endif
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
 
 /* == kernels/crc32c.h ============================================================================= */
@@ -3071,14 +3150,30 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/split_join.h ========================================================================= */
 
-/* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
+/*
+ * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
+ * and written exactly, of any alignment. The rotation brings the exponent of a float into a byte of
+ * its own, the top one, and its sign to the lowest bit.
+ */
+
+/* Constant widths let the compiler unroll what is called. The flag is a constant for the scalar
+ * bodies only, which lose up to half their speed otherwise. */
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2)
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3108,7 +3203,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* -- 6.3 join: the inverse of split -- */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -3142,177 +3236,351 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1:                                                                                        \
-        if (rotate) {                                                                              \
-            call(1, 1);                                                                            \
-        } else {                                                                                   \
-            call(1, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        if (rotate) {                                                                              \
-            call(2, 1);                                                                            \
-        } else {                                                                                   \
-            call(2, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        if (rotate) {                                                                              \
-            call(4, 1);                                                                            \
-        } else {                                                                                   \
-            call(4, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    default:                                                                                       \
-        if (rotate) {                                                                              \
-            call(8, 1);                                                                            \
-        } else {                                                                                   \
-            call(8, 0);                                                                            \
-        }                                                                                          \
-    }
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
-#define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
- * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
- * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
- * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
- * to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
-            t[(r + s) * half + j] =                                                                \
-                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }                                                                                              \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
-                           v[(r + s) * half + j]);                                                 \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
-                                          unsigned width, int rotate)                              \
-    {                                                                                              \
-        lmc__planes rest;                                                                          \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
-            }                                                                                      \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
-    }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
-                                         unsigned width, int rotate)                               \
-    {                                                                                              \
-        lmc__const_planes rest;                                                                    \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
-            }                                                                                      \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
-    }
-#endif
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate)
+{
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
 
 #if LMC__NEON
-
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
-
-        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                    unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/split_join_vec.inl -- */
+/* split and join for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
+ * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
+ * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll. */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* Elements to planes, in place. */
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+/* And back. */
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
-#define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
-
-#if LMC__AVX2_TEXT
 #endif
 
 #if LMC__X86
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
-                                                  size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                                   size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX512
-    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                  unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate){
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4143,127 +4411,29 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 
 /* == kernels/fold.h =============================================================================== */
 
-/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
- * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
- * which is zero. symbols == high is legal. --
- * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at
- * `symbols`; all rows are lists -- */
+/*
+ * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
+ * as one symbol. With extra = 2, of the two top bytes of n elements:
+ *
+ *     high  hhhhhhhh     low  xxllllll
+ *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
+ *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *
+ *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
+ *     packed, row 0   ..llllll ..llllll ...                              |
+ *             row 1                              ..llllll ...            |
+ *             row 2                                          ...         |
+ *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
+ *                        3..2 in row 1, 5..4 in row 2
+ *
+ * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
+ * one of the last elements, those from packed_size on, of which there are at most `row`.
+ *
+ * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
+ * number `first` on, whose symbols are at `symbols`. All rows are lists.
+ */
 
-/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray
- * bits a select removes. `tail`: these elements are behind packed_size, and packed is where the
- * field of the first is in row 0; else it is where its byte is. */
-#define LMC__DEFINE_JOINT(isa, inline_isa, vector)                                                 \
-    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, \
-                                           const uint8_t *low, size_t n, unsigned extra,           \
-                                           unsigned offset, size_t row, int tail)                  \
-    {                                                                                              \
-        const vector field = lmc__splat_##isa((1u << extra) - 1),                                  \
-                     rest = lmc__splat_##isa(255u >> extra);                                       \
-        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255),                          \
-                     zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255);      \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i);              \
-            lmc__store_##isa(symbols + i,                                                          \
-                             lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), \
-                                                              lmc__shl_##isa(h, extra)),           \
-                                            to));                                                  \
-            if (tail) {                                                                            \
-                unsigned b;                                                                        \
-                for (b = 0; b < 8 - extra; b += extra) {                                           \
-                    uint8_t *const p = packed + b / extra * row + i;                               \
-                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b),   \
-                                                          lmc__load_##isa(p)));                    \
-                }                                                                                  \
-            } else {                                                                               \
-                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero));                    \
-            }                                                                                      \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */         \
-    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra)    \
-    {                                                                                              \
-        vector r = lmc__splat_##isa(0);                                                            \
-        unsigned b;                                                                                \
-        for (b = 0; b < 8 - extra; b += extra)                                                     \
-            r = lmc__select_##isa(                                                                 \
-                lmc__splat_##isa(((1u << extra) - 1) << b),                                        \
-                lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r);      \
-        return r;                                                                                  \
-    }                                                                                              \
-    /* *high: symbols, *low: what is packed; to the bytes */                                       \
-    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra,              \
-                                           unsigned offset)                                        \
-    {                                                                                              \
-        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from);       \
-        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255),                 \
-                     upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255);         \
-        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra),       \
-                                  lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
-        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255),                    \
-                                 lmc__shl_##isa(s, 8 - extra), *low);                              \
-    }                                                                                              \
-    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols,  \
-                                             const uint8_t *packed, size_t n, unsigned extra,      \
-                                             unsigned offset, size_t row, int tail)                \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            vector h = lmc__load_##isa(symbols + i),                                               \
-                   l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra)                       \
-                            : lmc__load_##isa(packed + i);                                         \
-            lmc__unfold_step_##isa(&h, &l, extra, offset);                                         \
-            lmc__store_##isa(high + i, h);                                                         \
-            lmc__store_##isa(low + i, l);                                                          \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed,               \
-                                                  const uint8_t *high, const uint8_t *low,         \
-                                                  size_t n, const lmc__joint *joint)               \
-    {                                                                                              \
-        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size);                   \
-        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, \
-                                                            joint->offset, row, 0)                 \
-                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, \
-                                                            joint->offset, row, 0);                \
-        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);                              \
-        if (n == n_main) return;                                                                   \
-        symbols += n_main;                                                                         \
-        high += n_main;                                                                            \
-        low += n_main;                                                                             \
-        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1,    \
-                                                     joint->offset, row, 1)                        \
-                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2,    \
-                                                     joint->offset, row, 1);                       \
-        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n,       \
-                       joint);                                                                     \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__unfold_##isa(                                               \
-        uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first,  \
-        size_t n, const lmc__joint *joint)                                                         \
-    {                                                                                              \
-        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size;          \
-        const size_t n_main = first < size ? lmc__min(n, size - first) : 0;                        \
-        size_t i = joint->extra == 1                                                               \
-                       ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1,     \
-                                                (unsigned)offset, row, 0)                          \
-                       : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2,     \
-                                                (unsigned)offset, row, 0);                         \
-        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);                     \
-        if (n == n_main) return;                                                                   \
-        packed += first + n_main - size;                                                           \
-        i = joint->extra == 1                                                                      \
-                ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 1, (unsigned)offset, row, 1)                  \
-                : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 2, (unsigned)offset, row, 1);                 \
-        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i,  \
-                         n, joint);                                                                \
-    }
-
-/* The bits of element i of the byte below the top one that are packed. */
+/* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
@@ -4305,22 +4475,492 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
     }
 }
 
-#define LMC__TARGET_scalar
-LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
+/* The tiers. */
+#define LMC__ISA(name) lmc__##name##_scalar
+#define LMC__VECTOR uint64_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+/* fold and unfold for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
+ * removes them. `extra` is a constant where these are inlined. */
+
+/* high and low to symbols. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
+ * row 0. */
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+/* And back. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+/* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
+ * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
+ * than the offset's. */
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 #if LMC__NEON
-#define LMC__TARGET_neon
-LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__AVX2_TEXT
-#define LMC__TARGET_avx2 LMC__AVX2
-LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__X86
-#define LMC__TARGET_avx512 LMC__AVX512
-LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 /* == kernels/root.h =============================================================================== */
@@ -4483,9 +5123,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
                                  lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4577,9 +5217,9 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
                                  lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4780,9 +5420,9 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
                                 lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
                                 lmc__count_ones_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4908,11 +5548,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
                                 lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
                                 lmc__count_ones_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+#define LMC__CALL(w)                                                                               \
+    crc = root == NULL                                                                             \
+              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
           : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -6035,9 +6676,18 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
     memcpy(dst, src, size);
 }
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
- * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
- * does it (clang does not tell of -freciprocal-math alone). */
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -6048,256 +6698,801 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 #else
 #define LMC__VECTORS 0
 #endif
+
 #if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
-    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
-    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
-    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
-    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
-    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
-                                                const lmc__grid *grid)                             \
-    {                                                                                              \
-        lmc__i32_##isa p, above;                                                                   \
-        memcpy(&p, second, sizeof p);                                                              \
-        p &= 0x7FFFFFFF;                                                                           \
-        above = p > (int32_t)grid->floor;                                                          \
-        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
-        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
-        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
-        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
-        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
-    }                                                                                              \
-    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
-                                                 const lmc__i32_##isa *scale, int32_t min)         \
-    {                                                                                              \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q;                                                                          \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
-        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
-        memcpy(dst, &v, sizeof v);                                                                 \
-    }                                                                                              \
-    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
-                                              uint32_t scale, const lmc__grid *grid,               \
-                                              int32_t limit, int is_signed)                        \
-    {                                                                                              \
-        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
-                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q, t, sign, is;                                                             \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        is = t != 0;                                                                               \
-        t -= 1;                                                                                    \
-        sign = t << 31;                                                                            \
-        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
-        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
-        q = LMC__PICK(t, limit, q);                                                                \
-        t = q < -limit;                                                                            \
-        q = LMC__PICK(t, -limit, q);                                                               \
-        q *= (int32_t)grid->step;                                                                  \
-        t = q > high;                                                                              \
-        q = LMC__PICK(t, high, q);                                                                 \
-        t = q < low;                                                                               \
-        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
-        if (is_signed) q |= sign;                                                                  \
-        q &= is;                                                                                   \
-        memcpy(dst, &q, sizeof q);                                                                 \
-    }                                                                                              \
-    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
-                                                  uint32_t scale, const lmc__grid *grid)           \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-        if (grid->is_log) {                                                                        \
-            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
-            if (grid->is_signed)                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
-            else                                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
-        } else {                                                                                   \
-            lmc__i32_##isa scales = {0};                                                           \
-            scales += (int32_t)scale;                                                              \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
-        }                                                                                          \
-        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
-    }                                                                                              \
-    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
-                                                     const uint8_t *second, size_t n,              \
-                                                     const lmc__grid *grid)                        \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
-        }                                                                                          \
-        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
-    }                                                                                              \
-    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
-     * become. */                                                                                  \
-    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
-                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
-                                                 lmc__i32_##isa *exceptions)                       \
-    {                                                                                              \
-        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
-        lmc__u16_##isa narrow;                                                                     \
-        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
-        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
-        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
-        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
-        memcpy(symbols, &narrow, sizeof narrow);                                                   \
-        *exceptions -= is_bad;                                                                     \
-    }                                                                                              \
-    inline_attribute void lmc__quantize_step_##isa(                                                \
-        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-        lmc__i32_##isa *exceptions)                                                                \
-    {                                                                                              \
-        lmc__i32_##isa x, y, above, q;                                                             \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&x, src, sizeof x);                                                                 \
-        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
-        y = (lmc__i32_##isa)v;                                                                     \
-        above = y > 0x47800000; /* 65536.0 */                                                      \
-        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
-        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
-        y = x >> 31;                                                                               \
-        q = (q ^ y) - y;                                                                           \
-        y = q - grid->min;                                                                         \
-        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
-        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-    }                                                                                              \
-    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
-    {                                                                                              \
-        size_t sum = 0;                                                                            \
-        unsigned i;                                                                                \
-        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
-        return sum;                                                                                \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_rows_##isa(                                              \
-        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
-    {                                                                                              \
-        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
-        size_t i = 0;                                                                              \
-        scales += (int32_t)scale;                                                                  \
-        if (grid->is_log) {                                                                        \
-            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
-             * of two from step on (Hacker's Delight, 10-9) */                                     \
-            const uint32_t offset = scale + lmc__lowest(grid);                                     \
-            unsigned log2 = 0;                                                                     \
-            uint64_t magic;                                                                        \
-            int is_power;                                                                          \
-            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
-            is_power = (uint32_t)1 << log2 == grid->step;                                          \
-            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
-            for (; i + lanes <= n; i += lanes) {                                                   \
-                lmc__i32_##isa x, is_bad;                                                          \
-                lmc__u32_##isa u, t;                                                               \
-                memcpy(&x, src + 4 * i, sizeof x);                                                 \
-                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
-                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
-                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
-                if (is_power) t = u >> log2;                                                       \
-                else {                                                                             \
-                    const lmc__u64_##isa even =                                                    \
-                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
-                    const lmc__u64_##isa odd =                                                     \
-                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
-                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
-                }                                                                                  \
-                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
-                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
-                else is_bad |= x >> 31;                                                            \
-                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
-                                       &exceptions);                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
-        return lmc__sum_##isa(exceptions) +                                                        \
-               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
-                                                        const uint8_t *second, size_t n,           \
-                                                        const lmc__grid *grid)                     \
-    {                                                                                              \
-        lmc__i32_##isa exceptions = {0};                                                           \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
-        }                                                                                          \
-        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
-                                                                         second + 4 * i, n - i,    \
-                                                                         grid);                    \
-    }                                                                                              \
-    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
-                                                        uint32_t *count)                           \
-    {                                                                                              \
-        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
-        uint32_t rest;                                                                             \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__u32_##isa x;                                                                      \
-            lmc__i32_##isa is;                                                                     \
-            memcpy(&x, src + 4 * i, sizeof x);                                                     \
-            x &= 0x7FFFFFFFu;                                                                      \
-            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
-            counts -= is;                                                                          \
-            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
-        }                                                                                          \
-        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
-        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
-        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
-    }                                                                                              \
-    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
-                                                  const uint8_t *low, size_t n, unsigned low_bits) \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__u8_##isa h, l;                                                                    \
-            lmc__w16_##isa s;                                                                      \
-            memcpy(&h, high + i, sizeof h);                                                        \
-            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
-            if (low) {                                                                             \
-                memcpy(&l, low + i, sizeof l);                                                     \
-                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
-            }                                                                                      \
-            memcpy(symbols + i, &s, sizeof s);                                                     \
-        }                                                                                          \
-        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
-    }                                                                                              \
-    attribute static void lmc__cut_symbols_##isa(                                                  \
-        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__w16_##isa s;                                                                      \
-            lmc__u8_##isa part;                                                                    \
-            memcpy(&s, symbols + i, sizeof s);                                                     \
-            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
-            memcpy(high + i, &part, sizeof part);                                                  \
-            if (!low) continue;                                                                    \
-            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
-            memcpy(low + i, &part, sizeof part);                                                   \
-        }                                                                                          \
-        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
-    }
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
 #if LMC__NEON
-LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/grids_vec.inl -- */
+/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
+ * between
+ *
+ *     LMC__LANES        elements of 32 bits in a vector
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Each function has the name of the scalar one, and each line of a
+ * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
+ * element; LMC__PICK chooses by that. */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow. */
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
+ * that are no normal numbers are not either, but +0 always is: symbol 0. */
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+/* lowest: the scale plus the distance to the lower border of the lowest point. */
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 #if LMC__X86
-LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
-LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
