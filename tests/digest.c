@@ -103,12 +103,6 @@ static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned wid
     }
 }
 
-static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
-{
-    memcpy(dst, (const uint8_t *)user + offset, size);
-    return LMC_OK;
-}
-
 /* Quantisers that are fitted, and what they encode: where arithmetic on floats might differ. */
 static int show_quantised(const lmc_parallel *parallel)
 {
@@ -150,12 +144,9 @@ static int show_quantised(const lmc_parallel *parallel)
                     options.measure = modes[mode].measure;
                     options.bound = modes[mode].bound;
                     options.group = mode % 2 ? 1000 : 0;
-                    elements.read = read_elements;
-                    elements.user = what == 1 ? second : first;
-                    elements.size = size;
+                    elements = t_elements(what == 1 ? second : first, size);
                     if (what == 3) {
-                        options.second_elements = elements;
-                        options.second_elements.user = second;
+                        options.second_elements = t_elements(second, size);
                         options.second = quantizers[1];
                     }
                     if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK)
