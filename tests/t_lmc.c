@@ -30,7 +30,7 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 
 long t_passed, t_failed;
 char t_about[240];
-int t_long, t_quick, t_brief;
+int t_long, t_quick, t_brief, t_kernels_only;
 
 /* 16 bytes before each block hold its size, and 16 behind it (not where the address sanitizer
  * looks) must stay as they are. */
