@@ -49,9 +49,10 @@
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold root classes group grids dispatch
- *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
- *              put_quantised put_block get_quantised get_block
- *   tensor     wave tensor
+ *   codec      dtypes half tree workspace block_header huffman plan sample put_list plan_planes
+ *              put_planes plan_delta put_delta put_quantised put_block get_list get_planes
+ *              get_delta get_quantised get_block
+ *   tensor     wave tensor encode_tensor decode_tensor
  *   quantise   clusters fit
  *   snapshot   buffer sha256 order identity pipeline names sections index_entries origin writer
  *              restore reader in_place requantise salvage salvage_place salvage_read open
@@ -626,8 +627,8 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
     lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only once;
-                             none of the others is to be in use by another thread */
+                             that a chain of deltas, each a   lender to the next, has buffers only
+                             once;   none of the others is to be in use by another thread */
     int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
 } lmc_reader_options;
 
@@ -1049,9 +1050,9 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
+#define LMC__BLOCK_SYNC 0xB1u   /* spec 7 */
 #define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
-#define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
+#define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTISED 2u
@@ -6508,16 +6509,34 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h =============================================================================== */
 
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * the width only, so this table serves encoders, and whoever computes sizes from shapes.
+ *
+ * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
+ * never change), a row here at that number, and its bits in the table of spec 5.1, which decoders
+ * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
+ * change of the format. Nothing in a block depends on it.
+ *
+ * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
+ * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
+ * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
+ * one byte have only one plane: 0. */
 static const struct {
-    const char *name;
-    uint8_t bits, width, is_float;
-} lmc__dtypes[LMC_DTYPE_COUNT] = {
+    const char *name; /* as in safetensors */
+    uint8_t bits;     /* of a logical element */
+    uint8_t width;    /* bytes of a coded element: 1, 2, 4 or 8 */
+    uint8_t rotates;
+} lmc__dtypes[] = {
     {"AUTO", 8, 1, 0},    {"BOOL", 8, 1, 0},    {"F4", 4, 1, 0},          {"F6_E2M3", 6, 1, 0},
     {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0},      {"I8", 8, 1, 0},          {"F8_E5M2", 8, 1, 0},
     {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
     {"I16", 16, 2, 0},    {"U16", 16, 2, 0},    {"F16", 16, 2, 1},        {"BF16", 16, 2, 1},
     {"I32", 32, 4, 0},    {"U32", 32, 4, 0},    {"F32", 32, 4, 1},        {"C64", 64, 4, 1},
     {"F64", 64, 8, 1},    {"I64", 64, 8, 0},    {"U64", 64, 8, 0}};
+
+/* Does not compile unless there is one row for each number. */
+typedef char
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
@@ -6527,7 +6546,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++)
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
@@ -6585,7 +6604,41 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
 
 /* == codec/tree.h ================================================================================= */
 
-/* spec 8.4; python3 spec/frozen_trees.py --c */
+/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+ *
+ * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
+ * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
+ * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
+ * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
+ * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
+ * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
+ * leaves are in order of length, one number for each length says where they start; no node is
+ * stored anywhere, in memory or in the file.
+ *
+ * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
+ * left at this node" is "rank below the first leaf of the right child": one comparison for each
+ * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
+ * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ *
+ * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
+ *
+ *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
+ *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
+ *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
+ *                      flat, 4 = 2^2 of equal depth
+ *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                     B      C     D      E              less 1, in two bits: 01 11 00
+ *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
+ *
+ * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
+ * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
+ * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
+ * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
+ * where masks would take three merges. */
+
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+ * in which one bit is rarer than the other: the higher the level, the rarer (see
+ * lmc__choose_level). Made by: python3 spec/frozen_trees.py --c */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -6599,8 +6652,8 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v:
- * (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
+ * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -6619,13 +6672,25 @@ static const uint8_t lmc__frozen_order[256] = {
 
 typedef struct lmc__tree {
     unsigned n_leaves;
-    unsigned escape;                     /* index of the escape leaf; n_leaves if there is none */
+    unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
     uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; after the leaves: all other symbols */
-    uint8_t rank[256]; /* the inverse: symbols without a code have ranks from the escape's on */
+    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
+
+/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
+ * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+typedef struct lmc__node {
+    unsigned nesting, depth;
+    unsigned start;                /* of its share of the code space */
+    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+} lmc__node;
+
+typedef struct lmc__children {
+    lmc__node left, right;
+} lmc__children;
 
 /* From counts[L], the number of leaves of length L: first, start and length. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
@@ -6643,7 +6708,9 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node. */
+/* Number of leaves that start below x of the code space, where x is the border of a node: all
+ * shorter ones, and of the length that has its shares around x as many as fit below it. The
+ * division leaves no rest, for no leaf's share lies across the border of a node. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -6651,33 +6718,53 @@ LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
     return tree->first[length] + ((x - tree->start[length]) >> (LMC__MAX_LENGTH - length));
 }
 
-/* Where an inner node, which owns leaves [a, b), parts. */
-typedef struct lmc__split {
-    unsigned half, middle;           /* of the code space, of the leaves */
-    int is_left_leaf, is_right_leaf; /* these sides need no list */
-} lmc__split;
-
-static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a,
-                           unsigned b, lmc__split *split)
+LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
 {
-    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    split->middle = lmc__tree_leaves_below(tree, split->half);
-    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
-    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
+    lmc__node root = {0, 0, 0, 0, 0};
+    root.nesting = nesting;
+    root.end_leaf = tree->n_leaves;
+    return root;
 }
 
-/* Leaves [a, b) at depth d: the D of a flat node (spec 8.2, case 4), or 0. */
-LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b,
-                                          unsigned depth)
+/* The children of a node that has more than one leaf. */
+static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
-    unsigned d = tree->length[a] - depth;
-    return b <= tree->escape && tree->length[b - 1] == tree->length[a] && d >= 2 &&
-                   d <= LMC__MAX_FLAT
-               ? d
+    lmc__children children;
+    children.left = children.right = node;
+    children.left.depth = children.right.depth = node.depth + 1;
+    children.right.start += 1u << (LMC__MAX_LENGTH - 1 - node.depth);
+    children.left.end_leaf = children.right.first_leaf =
+        lmc__tree_leaves_below(tree, children.right.start);
+    return children;
+}
+
+/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
+}
+
+/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal. */
+LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
+{
+    const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
+    return node.end_leaf <= tree->escape && tree->length[node.end_leaf - 1] == length &&
+                   flat_depth >= 2 && flat_depth <= LMC__MAX_FLAT
+               ? flat_depth
                : 0;
 }
 
-/* symbol[0, n_leaves) is set: complete symbol and rank. */
+/* A mask of n bits has a mode byte and may be nested. Others are too short to gain by it, or are
+ * the masks of masks of masks; both sides know without being told. */
+LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
+{
+    return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
+}
+
+#ifndef LMC_NO_ENCODER
+/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
+ * and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -6688,9 +6775,10 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
         if (!coded[s]) tree->symbol[i++] = (uint8_t)s;
     for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
 }
+#endif
 
-/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only
- * encoders need. */
+/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
+ * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -6701,23 +6789,25 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* lengths: of the codes of symbols [first, last] (0: none); escape_length (0: no escape). Builds
- * the tree, but for what only encoders need, see lmc__tree_set_ranks. Returns 0 if it is not one
- * (spec 8.1). */
+/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
-    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1], length, s, kraft = 0, n = 0;
+    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1];
+    unsigned length, s, used = 0, n = 0; /* used: of the code space */
     memset(counts, 0, sizeof counts);
     for (s = first; s <= last; s++) counts[lengths[s - first]]++;
     counts[0] = 0;
     if (escape_length) counts[escape_length]++;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) {
-        kraft += counts[length] << (LMC__MAX_LENGTH - length);
+        used += counts[length] << (LMC__MAX_LENGTH - length);
         n += counts[length];
         if (escape_length && length > escape_length && counts[length]) return 0;
     }
-    if (n < 2 || n > 256 || kraft != 1u << LMC__MAX_LENGTH) return 0;
+    if (n < 2 || n > 256 || used != 1u << LMC__MAX_LENGTH) return 0;
     lmc__tree_set_counts(tree, counts);
     tree->escape = escape_length ? n - 1 : n;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) next[length] = tree->first[length];
@@ -6728,22 +6818,32 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 
 /* == codec/workspace.h ============================================================================ */
 
-/* -- 8.3 workspace --
- * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
- *   planes      w lists of n, or a list for each class in place of one; with joint coding two
- *               strips in place of one of them
- *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for
- *               the top plane, which is partitioned
- *               while the others wait, and n/8 for that root's mask
- *   masks       decoding a list of m elements keeps the nested masks on the path from root to node,
- *               at most 15 of m/8 bytes,
- *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in
- *               turn; the top plane's root mask stays
- *               until the block's end. Encoding keeps three for each nesting at most.
- *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the
- *               same place, before
- *   trees       one for each nesting, and the counts of the sample */
-
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
+ * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
+ * to free them; nothing else is kept from one block to the next.
+ *
+ * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
+ * list of n; m = n / 8 is the bytes of a mask.
+ *
+ *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
+ *                         for the top plane, which is mapped and partitioned while it is split
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 8 for each row); m
+ *                         for the masks of a sparse delta, likewise cut; one row for trees
+ *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
+ *                         and one for trees; the scales of groups (at most a row)
+ *   decoding planes       w rows of planes, or w - 1 and two strips with joint coding; one row for
+ *                         trees; the masks on the way to a node (below)
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
+ *                         more, for the coded elements before zeros are merged in between
+ *   decoding quantised    codes, low bits, two lists of scales, one row for trees
+ *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
+ * Of others samples of the elements and of the prediction, and the planes of one: 3 w times 2048
+ * bytes, from 32768 elements on 3 w times 8192 masks                 see lmc__mask_stack_size
+ *
+ * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
+ * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
+ * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
+ * a mistake in this table must not become a write out of bounds. */
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -6757,40 +6857,43 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
-/* How to code a plane as a tree. */
+#ifndef LMC_NO_ENCODER
+/* How to code a list as a tree. */
 typedef struct lmc__plan {
-    uint8_t lengths[256];
+    uint8_t lengths[256];   /* of the codes of symbols; 0: none */
     unsigned escape_length; /* 0: no escape */
-    unsigned first, last;   /* symbols */
-    int is_one_symbol;      /* that was counted: the plane may be constant */
-    uint64_t bits;          /* that the plane takes, about */
+    unsigned first, last;   /* the symbols that have a code lie in [first, last] */
+    int is_one_symbol;      /* the sample has one symbol only: the list may be constant */
+    uint64_t bits;          /* that the list takes, about */
 } lmc__plan;
 
-/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by
- * one, then two buckets for each octave. */
+/* The residuals of a sample, of one key or of a class of them, counted by magnitude: those of 0 ..
+ * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* of at most 8192 elements */
+    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
 } lmc__key_counts;
+#endif
 
+/* What is too large for the C stack, which programs with many threads keep small. */
 typedef struct lmc__scratch {
-    lmc__tree trees[LMC__MAX_NESTING + 1];
-    lmc__tree root_tree;
-    uint32_t counts[8][256];
-    lmc__plan plans[8], joint_plan;
-    uint32_t wide[4][1024]; /* of lmc__count_wide */
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+#ifndef LMC_NO_ENCODER
+    lmc__tree root_tree;            /* the top plane's, while others are coded before it */
+    uint32_t counts[8][256];        /* of each plane's bytes, in a sample */
+    lmc__plan plans[8], joint_plan; /* of each plane */
+    uint32_t wide[4][1024];         /* of lmc__count_wide */
     lmc__key_counts keys[256], merged;
+#endif
 } lmc__scratch;
 
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements
- * are taken of each, at a place that changes from one to the next, so that rows of a power of two
- * elements are not sampled in the same columns only. */
-#define LMC__SAMPLE_RUN 64u
-#define LMC__SAMPLE_RUNS 128u
-#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
-
-/* Mask stack for a list of n at a nesting. */
+/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
+ * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
+ * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
+ * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
+ * each node on the way whose mask has room in the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6805,6 +6908,14 @@ LMC_API size_t lmc_workspace_size(size_t n)
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
+/* ws_size is enough for n elements. */
+static int lmc__is_workspace(size_t ws_size, size_t n)
+{
+    size_t needed = lmc_workspace_size(n);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -6813,23 +6924,224 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
+#ifndef LMC_NO_ENCODER
+/* What all functions that write a payload pass on. */
 typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    uint8_t *out, *end; /* of the payload: what would pass the end is not worth coding */
+    uint8_t *out; /* where the payload's next byte goes */
+    uint8_t *end; /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
+#endif
 
-static int lmc__is_workspace(size_t ws_size, size_t n)
+/* == codec/block_header.h ========================================================================= */
+
+/* The 24 bytes in front of each block (spec 7), written and read. They say all that is needed to
+ * find the next block and to decode this one, but for its position, which their CRC covers: a block
+ * that stands in another's place is refused as damaged. */
+
+/* The parts of byte 1, Coding. */
+#define LMC__RESIDUAL_SUBTRACT 4u
+#define LMC__JOINT_SHIFT 3u
+#define LMC__LAYOUT_SHIFT 5u
+
+/* What a block is checked against. */
+typedef struct lmc__block_crcs {
+    uint32_t content, base;
+} lmc__block_crcs;
+
+LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
+                                     lmc_position position)
 {
-    size_t needed = lmc_workspace_size(n);
-    return needed != 0 && ws_size >= needed;
+    uint8_t place[8];
+    lmc__store32(place, position.run);
+    lmc__store32(place + 4, position.block);
+    return k->crc32c(k->crc32c(0, place, 8), header, LMC__BLOCK_CRC_AT);
+}
+
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
+
+#ifndef LMC_NO_ENCODER
+static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
+                                  unsigned grouping, size_t n, size_t payload_size,
+                                  lmc__block_crcs crcs, const lmc__kernels *k,
+                                  lmc_position position)
+{
+    dst[0] = LMC__BLOCK_SYNC;
+    dst[1] = (uint8_t)coding;
+    dst[2] = (uint8_t)prediction;
+    dst[3] = (uint8_t)grouping;
+    lmc__store32(dst + 4, (uint32_t)n);
+    lmc__store32(dst + 8, (uint32_t)payload_size);
+    lmc__store32(dst + 12, crcs.content);
+    lmc__store32(dst + 16, crcs.base);
+    lmc__store32(dst + LMC__BLOCK_CRC_AT, lmc__header_crc(k, dst, position));
+}
+#endif
+
+/* A header whose CRC was right, so what breaks a rule was written so. First what another version
+ * may mean (UNSUPPORTED), or its blocks would be called corrupt; then numbers, from which the size
+ * of the block follows; then which parts go together, by layout. Nothing of the payload is looked
+ * at. The order is that of spec 7 (Checks), where a block breaks two rules. */
+static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
+{
+    const unsigned coding = src[1], prediction = src[2], grouping = src[3];
+    const unsigned width = 1u << (coding & 3), subtract = coding & LMC__RESIDUAL_SUBTRACT,
+                   joint = coding >> LMC__JOINT_SHIFT & 3, layout = coding >> LMC__LAYOUT_SHIFT;
+    const unsigned n_classes = (grouping & 7) + 1, sparse = grouping >> 3 & 1,
+                   n_natural = grouping >> 4;
+    const uint32_t payload_size = lmc__load32(src + 8);
+    uint64_t size;
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTISED && prediction <= 1 && grouping < 0x80,
+               LMC_ERR_UNSUPPORTED);
+    info->n = lmc__load32(src + 4);
+    info->width = width;
+    info->crc = lmc__load32(src + 12);
+    info->stored = layout == LMC__LAYOUT_STORED;
+    info->has_prediction = (int)prediction;
+    info->base_crc = lmc__load32(src + 16);
+    LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
+    size = (uint64_t)info->n * width;
+    if (info->stored)
+        LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
+                   LMC_ERR_CORRUPT);
+    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    if (layout == LMC__LAYOUT_QUANTISED)
+        LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
+    if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
+    LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(n_natural == 0 || (n_natural < width && n_classes > 1 && !sparse), LMC_ERR_CORRUPT);
+    info->size = (size_t)size; /* at most 8 MiB */
+    info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
+    return LMC_OK;
+}
+
+/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
+ * right are its fields worth a look. */
+static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
+                                            size_t src_size, lmc_position position,
+                                            lmc_block_info *info)
+{
+    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
+    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__header_crc(k, src, position) == lmc__load32(src + LMC__BLOCK_CRC_AT),
+               LMC_ERR_CHECKSUM);
+    return lmc__parse_block_info(src, info);
+}
+
+LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
+                                            lmc_block_info *info)
+{
+    lmc_block_info found;
+    if (!src || !info) return LMC_ERR_ARGUMENT;
+    LMC__TRY(
+        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
+    *info = found;
+    return LMC_OK;
+}
+
+/* == codec/huffman.h ============================================================================== */
+
+/* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
+ * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
+
+/* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
+ * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
+ * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
+ * (see lmc__choose_plane). */
+static void lmc__sort_descending(uint32_t *v, unsigned n)
+{
+    uint32_t sorted[256];
+    unsigned first = 0, last = n - 1, gap, i;
+    for (i = n; i > 0;) sorted[--i] = v[first] < v[last] ? v[first++] : v[last--];
+    for (gap = n > 40 ? 121 : 1; gap > 0; gap = gap / 3)
+        for (i = gap; i < n; i++) {
+            uint32_t x = sorted[i];
+            unsigned j = i;
+            for (; j >= gap && sorted[j - gap] < x; j -= gap) sorted[j] = sorted[j - gap];
+            sorted[j] = x;
+        }
+    memcpy(v, sorted, n * sizeof *v);
+}
+
+/* Huffman code lengths, at most LMC__MAX_LENGTH, of weights[0, n) in descending order, 2 <= n <=
+ * 256. lengths come out ascending, and the codes fill the code space exactly.
+ *
+ * 1. The tree, by two queues (van Leeuwen, 1976). The two lightest nodes that have no parent get
+ *    one, until one node is left. Leaves are taken from the lightest up, and parents are made in
+ *    ascending order of weight, so both queues are sorted and the lightest is at the front of one.
+ *
+ * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
+ *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
+ *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
+ * tree ended here. To visit a node takes one of its depth away and adds its two children.
+ *
+ * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
+ *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
+ *    Whatever is replaced, one leaf at L becomes two at L + 1: the sum of 2^-length stays 1, so the
+ *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
+ *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
+ *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
+ * before the first one is replaced.
+ *
+ * 4. Short codes to heavy weights.
+ *
+ * With the limit this is not quite the best code, as package-merge would make it. It is needed only
+ * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
+ * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
+ * the bits in the mean, 0.47 % at worst. */
+static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
+{
+    uint32_t sum[256];    /* of inner nodes, in the order they are made; node i is child n + i */
+    uint16_t parent[512]; /* of leaves and inner nodes: an inner node */
+    uint8_t depth[256];   /* of inner nodes */
+    unsigned n_of[LMC__MAX_LENGTH + 1] = {0};
+    unsigned leaf = n, next = 0, made, length, i;
+    for (made = 0; made < n - 1; made++) {
+        uint32_t w = 0;
+        for (i = 0; i < 2; i++) {
+            unsigned child;
+            if (leaf > 0 && (next == made || weights[leaf - 1] <= sum[next])) {
+                child = --leaf;
+                w += weights[child];
+            } else {
+                child = n + next;
+                w += sum[next++];
+            }
+            parent[child] = (uint16_t)made;
+        }
+        sum[made] = w;
+    }
+    depth[n - 2] = 0; /* the root, which was made last */
+    n_of[1] = 2;
+    for (i = n - 2; i-- > 0;) {
+        depth[i] = (uint8_t)(depth[parent[n + i]] + 1);
+        length = depth[i] < LMC__MAX_LENGTH ? depth[i] : LMC__MAX_LENGTH - 1;
+        while (n_of[length] == 0) length--;
+        n_of[length]--;
+        n_of[length + 1] += 2;
+    }
+    for (length = 1, i = 0; length <= LMC__MAX_LENGTH; length++) {
+        memset(lengths + i, (int)length, n_of[length]);
+        i += n_of[length];
+    }
 }
 
 /* == codec/plan.h ================================================================================= */
 
-/* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the
- * table: straight lines. */
+/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+ * that is known of the list are the counts of its symbols, mostly in a sample.
+ *
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
+ * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
+ * all but agree that digit would decide what is written. The same input must give the same bytes on
+ * every machine. */
+
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -6847,8 +7159,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
     if (exponent <= 6)
-        return (exponent << 16) +
-               table[(v << (6 - exponent)) - 64]; /* most counts of a sample: between no entries */
+        return (exponent << 16) + table[(v << (6 - exponent)) -
+                                        64]; /* an entry of the table: most counts of a sample */
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -6856,8 +7168,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits,
- * rounded down. */
+/* The order-0 information of counts, in bits, rounded down: total * log2(total) - the sum of counts
+ * * log2(counts). */
 static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -6867,90 +7179,6 @@ static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
     return bits > symbols ? (bits - symbols) >> 16 : 0;
 }
 
-/* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH:
- * lengths ascend. Two queues (van Leeuwen, 1976): leaves from the lightest up, and the sums made so
- * far, which come in ascending order. */
-static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
-{
-    uint32_t sum[256]; /* inner nodes, in the order they are made; node i has index n + i */
-    uint16_t parent[512];
-    uint8_t depth[256]; /* of inner nodes */
-    unsigned leaf = n, next = 0, made, i, kraft = 0;
-    const unsigned one = 1u << LMC__MAX_LENGTH;
-    for (made = 0; made < n - 1; made++) {
-        uint32_t w = 0;
-        for (i = 0; i < 2; i++) {
-            unsigned child;
-            if (leaf > 0 && (next == made || weights[leaf - 1] <= sum[next])) {
-                child = --leaf;
-                w += weights[child];
-            } else {
-                child = n + next;
-                w += sum[next++];
-            }
-            parent[child] = (uint16_t)made;
-        }
-        sum[made] = w;
-    }
-    depth[n - 2] = 0;
-    for (i = n - 2; i-- > 0;)
-        depth[i] = (uint8_t)(depth[parent[n + i]] + 1); /* a parent is made after its children */
-    for (i = 0; i < n; i++) {
-        lengths[i] = (uint8_t)lmc__min(depth[parent[i]] + 1u, LMC__MAX_LENGTH);
-        kraft += one >> lengths[i];
-    }
-    /* Cut lengths took too much of the code space: lengthen the lightest that can be, then give
-     * back what is left over. */
-    for (i = n; kraft > one;) {
-        if (lengths[i - 1] == LMC__MAX_LENGTH) {
-            i--;
-            continue;
-        }
-        lengths[i - 1]++;
-        kraft -= one >> lengths[i - 1];
-    }
-    for (i = 0; i < n && kraft < one; i++)
-        while (lengths[i] > 1 && kraft + (one >> lengths[i]) <= one) {
-            kraft += one >> lengths[i];
-            lengths[i]--;
-        }
-    for (i = 1; i < n; i++) { /* the repair can break the order by a step or two */
-        uint8_t length = lengths[i];
-        unsigned j = i;
-        for (; j > 0 && lengths[j - 1] > length; j--) lengths[j] = lengths[j - 1];
-        lengths[j] = length;
-    }
-}
-
-/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but
- * sorts them. */
-static void lmc__sort_descending(uint32_t *v, unsigned n)
-{
-    uint32_t sorted[256];
-    unsigned first = 0, last = n - 1, gap, i;
-    for (i = n; i > 0;) sorted[--i] = v[first] < v[last] ? v[first++] : v[last--];
-    for (gap = n > 40 ? 121 : 1; gap > 0; gap = gap / 3) /* Shell's sort; gaps by Knuth */
-        for (i = gap; i < n; i++) {
-            uint32_t x = sorted[i];
-            unsigned j = i;
-            for (; j >= gap && sorted[j - gap] < x; j -= gap) sorted[j] = sorted[j - gap];
-            sorted[j] = x;
-        }
-    memcpy(v, sorted, n * sizeof *v);
-}
-
-/* What a plane's counts say. */
-enum lmc__choice {
-    LMC__CHOOSE_RAW,
-    LMC__CHOOSE_CONSTANT,
-    LMC__CHOOSE_TREE,
-    LMC__CHOOSE_PACKED /* by joint coding only */
-};
-
-/* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a
- * copy. */
-#define LMC__MIN_SAVING 200u
-
 static unsigned lmc__count_symbols(const uint32_t counts[256])
 {
     unsigned n = 0, s;
@@ -6958,26 +7186,69 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* Not worth a tree. For each symbol 1 / (2 ln 2) of a bit is added, about 6/8: by that a sample's
- * entropy is too low (Miller, 1955). With 7/8, planes near the border count as raw, too: two
- * standard deviations for 2048 elements of 256 symbols. */
+/* What the counts say of a list. */
+enum lmc__choice {
+    LMC__CHOOSE_RAW,
+    LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
+    LMC__CHOOSE_TREE,
+    LMC__CHOOSE_PACKED /* of a plane below one that is coded jointly with it (spec 7.4) */
+};
+
+/* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a
+ * copy. */
+#define LMC__MIN_SAVING 200u
+
+/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
+ * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
+ * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
+ * 256 symbols. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT
- * means: the sample is. The tree: Huffman lengths over the counted symbols; the rarest go to the
- * escape as long as that costs less than a 512th of a bit per element (fewer nodes to walk), as
- * does every symbol that a sample did not see. */
+/* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
+ * order: count << 8 in descending order; *escaped: what of the total has no code.
+ *
+ * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
+ * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
+ * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
+ * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
+ * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
+                                 uint32_t *escaped)
+{
+    uint64_t sum_log = 0; /* of c log2 c, over the escaped symbols */
+    unsigned n_kept = n_symbols, i;
+    *escaped = 0;
+    for (i = n_symbols - 1; i >= 1; i--) {
+        const uint32_t count = order[i] >> 8, sum = *escaped + count;
+        const uint64_t with_log = sum_log + (uint64_t)count * lmc__log2(count);
+        const uint64_t loss =
+            ((uint64_t)sum * (8u << 16) + with_log - (uint64_t)sum * lmc__log2(sum)) >> 8;
+        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break;
+        *escaped = sum;
+        sum_log = with_log;
+        n_kept = i;
+    }
+    return n_kept;
+}
+
+/* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
+ *
+ * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
+ * that is why a code may be made from a sample at all. (Counting all of a plane would take several
+ * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
+ * costs size, never correctness: a tree that gets longer than the list is given up for raw
+ * (lmc__put_planned). */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[257], escaped = 0;
-    uint8_t lengths[257];
-    uint64_t bits = 0, escaped_log = 0;
+    uint32_t weights[256], escaped;
+    uint8_t lengths[256];
+    uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, i, s;
     const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
     const int sampled = total < n;
@@ -6993,33 +7264,19 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
-
-    /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of
-     * them it is. */
-    n_kept = n_symbols;
-    for (i = n_symbols - 1; i >= 1; i--) {
-        const uint32_t count = order[i] >> 8, with = escaped + count;
-        const uint64_t with_log = escaped_log + (uint64_t)count * lmc__log2(count);
-        uint64_t loss =
-            ((uint64_t)with * (8u << 16) + with_log - (uint64_t)with * lmc__log2(with)) >>
-            8; /* bits / 256 */
-        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11))
-            break; /* a header field is worth 4 bits */
-        escaped = with;
-        escaped_log = with_log;
-        n_kept = i;
-    }
+    n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
     has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
-    n_leaves = n_kept + (has_escape ? 1u : 0u);
+    n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {
-        uint32_t w = escaped ? escaped : 1;
+        const uint32_t w = escaped ? escaped : 1;
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
     lmc__huffman_lengths(lengths, weights, n_leaves);
 
-    /* The escape is the last leaf, whatever its weight: the lengths stay the same set. */
+    /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
+     * symbols that are rarer than it move up; the lengths stay the same set. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;
@@ -7032,17 +7289,187 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    bits += n_symbols; /* the sample's luck, twice: its counts look more skewed than they are, and
-                          the code fits them, not the rest */
+    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
+     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    bits += n_symbols;
     if (bits >= enough) return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
 
+/* == codec/sample.h =============================================================================== */
+
+/* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
+ * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
+ * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
+ * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
+ * elements would lie in the same columns. It is the same for every block of a size: no random
+ * numbers, so that the bytes that are written depend on the input only. */
+#define LMC__SAMPLE_RUN 64u
+#define LMC__SAMPLE_RUNS 128u
+#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
+
+/* What a block is encoded from. */
+typedef struct lmc__block {
+    const uint8_t *src;  /* n elements of width bytes */
+    const uint8_t *base; /* their prediction; or NULL */
+    size_t n;
+    unsigned width;
+    int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
+    enum lmc_level level;
+} lmc__block;
+
+/* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
+ * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on. */
+LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
+{
+    const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
+    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly
+     * (Knuth, vol. 3, 6.4) */
+    const uint64_t fraction = step * 2654435769u >> 16,
+                   free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
+    return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
+}
+
+/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
+ * them. */
+#define LMC__SAMPLE_AHEAD 16u
+
+typedef struct lmc__sample {
+    lmc__planes planes; /* lists on the stack */
+    size_t n;           /* elements of them */
+    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
+} lmc__sample;
+
+/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
+{
+    unsigned p;
+    sample->n_block = n;
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
+    for (p = 0; p < width; p++)
+        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+    return 1;
+}
+
+LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
+                                unsigned width)
+{
+    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
+    const size_t size = LMC__SAMPLE_RUN * width;
+    size_t line;
+    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+}
+
+/* Splits quarters [first, last) of the sample into its planes, from the start on, and returns how
+ * many elements that are. Two quarters are often enough, so callers take the rest only where it is
+ * wanted. Where the sample is the whole block, all of it belongs to the first quarter. */
+static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
+                               unsigned last, const uint8_t *src, unsigned width, int rotate)
+{
+    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
+    uint32_t i;
+    unsigned p;
+    if (sample->n == sample->n_block) {
+        if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
+        return first == 0 ? sample->n : 0;
+    }
+    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
+    for (i = from; i < to; i++) {
+        lmc__planes rows;
+        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
+        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
+        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
+                 rotate);
+    }
+    return (to - from) * LMC__SAMPLE_RUN;
+}
+
+/* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
+ * one place first, for counting begins and ends with eight tables. */
+static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
+                                         size_t n, enum lmc_level level)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    uint8_t *const top = e->stack.top, *sample = NULL;
+    enum lmc__choice choice;
+    size_t total = n;
+    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
+        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (sample) {
+        uint32_t i;
+        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        total = LMC__SAMPLE_SIZE;
+    }
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, sample ? sample : list, total);
+    e->stack.top = top;
+    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
+    if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
+        choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
+    return choice;
+}
+
+/* LMC_AUTO: the width and rotation whose planes have the least order-0 information, in a sample.
+ * *width and *rotate are set for bytes already; more is chosen only if it is better by a 128th, for
+ * a wrong guess costs more than a missed one gains.
+ *
+ * Width 1 is tried without rotation only: it would do nothing but rename the symbols. Samples of
+ * different widths are different in size, so bits per byte of input are compared (in 1/1024). A
+ * plane is taken for 128 bits more than its entropy, and for raw at most, so that planes which are
+ * all but incompressible do not decide by their luck. */
+static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
+                             int *rotate)
+{
+    uint8_t *const top = e->stack.top;
+    uint32_t *const counts = e->scratch->counts[0];
+    uint64_t best = UINT64_MAX;
+    unsigned w, p;
+    int r;
+    for (w = 1; w <= 8; w *= 2) {
+        if (size % w) break;
+        for (r = 0; r <= (w > 1); r++) {
+            uint64_t bits = 0, total;
+            lmc__sample sample;
+            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
+            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
+            for (p = 0; p < w; p++) {
+                memset(counts, 0, sizeof e->scratch->counts[0]);
+                lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
+            }
+            e->stack.top = top;
+            bits = (bits << 10) / (total * w);
+            if (bits + (best >> 7) < best) {
+                best = bits;
+                *width = w;
+                *rotate = r;
+            }
+        }
+    }
+}
+
 /* == codec/put_list.h ============================================================================= */
 
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                         unsigned b, uint8_t *list, uint8_t *spare, size_t n);
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+ *
+ * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
+ * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
+ * go left, and those that go right. The mask is written, then the same is done to the left list and
+ * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
+ * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
+ * there once, in vectors of up to 64, without a branch or a table per element.
+ *
+ * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
+ * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
+ * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
+ * Huffman code alone can do.
+ *
+ * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
+ * and the list, which partitioning has overwritten, is gone. */
+
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
@@ -7056,17 +7483,45 @@ static int lmc__is_worth_nesting(size_t n, size_t ones)
     return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
 }
 
-/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where
- * the costs of the trees are equal; behind them levels are 2^-(L / 2 + 1), and the nearest in the
- * logarithm is taken. */
-static unsigned lmc__choose_level(size_t ones, size_t n)
+/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+ * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
+ * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
+ * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
+ * planes; the best codes would save little more there and have 43 nodes, so these two have few
+ * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
+ * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
+static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889,
-                                                            4871,  3444,  2436,  1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
+        25690, 20289,                               /* 0.392, 0.310; in 1/65536 */
+        13777, 9742,  6889, 4871, 3444, 2436, 1722, /* 2^-2.25, 2^-2.75, ... 2^-5.25 */
+    };
     unsigned level = 0;
-    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level])
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)rarer << 16 < (uint64_t)n * border[level])
         level++;
     return level;
+}
+
+/* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
+ * if it would not be smaller. list and spare: lists of size. */
+static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
+                             unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
+                             uint8_t *spare)
+{
+    lmc__tree *const tree = &e->scratch->trees[nesting + 1];
+    uint8_t *const out = e->out, *const end = e->end;
+    size_t coded = size;
+    unsigned i;
+    lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
+    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+    e->k->map(list, mask, size, tree->rank);
+    e->out = code;
+    e->end = code + size - 1; /* it must save a byte */
+    if (lmc__put_node(e, lmc__root_of(tree, nesting + 1), list, spare, size))
+        coded = (size_t)(e->out - code);
+    e->out = out;
+    e->end = end;
+    return coded;
 }
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
@@ -7074,30 +7529,21 @@ static unsigned lmc__choose_level(size_t ones, size_t n)
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    const size_t size = (n + 7) / 8;
     uint8_t *const mode = e->out;
     if (lmc__is_worth_nesting(n, ones)) {
-        const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-        lmc__tree *tree = &e->scratch->trees[nesting + 1];
-        uint8_t *const end = e->end, *const top = e->stack.top;
-        uint8_t *list = lmc__push_list(&e->stack, size), *spare = lmc__push_list(&e->stack, size);
-        uint8_t *code = lmc__push_list(&e->stack, size);
-        size_t coded = size;
-        if (code) {
-            unsigned i;
-            lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
-            for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
-            e->k->map(list, mask, size, tree->rank);
-            e->out = code;
-            e->end = code + size - 1; /* it must save a byte */
-            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size))
-                coded = (size_t)(e->out - code);
-        }
-        e->end = end;
-        e->out = mode;
+        const unsigned polarity = ones > n - ones;
+        const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
+        uint8_t *const top = e->stack.top;
+        uint8_t *const list = lmc__push_list(&e->stack, size);
+        uint8_t *const spare = lmc__push_list(&e->stack, size);
+        uint8_t *const code = lmc__push_list(&e->stack, size);
+        const size_t coded =
+            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
+                 : size;
         e->stack.top = top;
         if (coded < size) {
-            if (coded + 1 > (size_t)(end - mode)) return 0;
+            if (coded + 1 > (size_t)(e->end - mode)) return 0;
             mode[0] = (uint8_t)(1 + 2 * level + polarity);
             memcpy(mode + 1, code, coded);
             e->out += coded + 1;
@@ -7111,74 +7557,71 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     return 1;
 }
 
-/* The same where masks of so few bits and so deep have no mode byte. */
+/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
+ * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                               size_t ones)
 {
     const size_t row = (n + 7) / 8;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING)
-        return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
     return 1;
 }
 
-/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and
- * the children; left and right are the two lists, each with room for n. Returns 0 if there is no
- * room. */
-static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                          unsigned b, const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
+/* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
+ * output already, and the children; left and right are the two lists, each with room for n. Returns
+ * 0 if there is no room.
+ *
+ * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
+ * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
+ * left is free, and is the spare of the right child. */
+static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
+                          const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    uint8_t *const top = e->stack.top;
-    lmc__split split;
-    lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
-    if (!lmc__put_list_mask(e, nesting, mask, n, n_right)) return 0;
-    e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room
-     * is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right,
-                         n - n_right) &&
-           lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+           lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
+           lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n
- * elements, overwritten; spare: a list of n. Returns 0 if there is no room. */
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                         unsigned b, uint8_t *list, uint8_t *spare, size_t n)
+/* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
+ * spare: a list of n. Returns 0 if there is no room. */
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
-    const lmc__tree *tree = &e->scratch->trees[nesting];
+    const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
-    unsigned flat, has_mode;
+    lmc__children children;
+    unsigned flat_depth, mode_size;
     size_t n_right;
     uint8_t *mask, *const top = e->stack.top;
-    lmc__split split;
     int fits;
 
-    if (n == 0 || (b - a == 1 && a != tree->escape)) return 1;
-    if (b - a == 1) {
+    if (n == 0 || lmc__is_one_symbol(tree, node)) return 1;
+    if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
         if (n > room) return 0;
         e->k->map(e->out, list, n, tree->symbol);
         e->out += n;
         return 1;
     }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
-        if (flat * row > room) return 0;
-        e->k->flatten(e->out, list, n, a, flat);
-        e->out += flat * row;
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if (flat_depth) {
+        if (flat_depth * row > room) return 0;
+        e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
+        e->out += flat_depth * row;
         return 1;
     }
-    lmc__set_split(tree, depth, x, a, b, &split);
-    has_mode = n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
-    mask = e->out + has_mode;
-    if (has_mode + row > room) { /* it may yet fit if it is nested */
-        if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
+    children = lmc__get_children(tree, node);
+    mode_size = lmc__has_mode(node.nesting, n);
+    mask = e->out + mode_size;
+    if (mode_size + row > room) { /* it may yet fit if it is nested */
+        if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list,
-                              split.is_right_leaf ? NULL : spare, list, n, split.middle);
-    fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
+    n_right = e->k->partition(mask, lmc__is_one_symbol(tree, children.left) ? NULL : list,
+                              lmc__is_one_symbol(tree, children.right) ? NULL : spare, list, n,
+                              children.right.first_leaf);
+    fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
 }
@@ -7213,381 +7656,146 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten.
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
  * Returns 0 if there is no room. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
-    lmc__tree *tree = &e->scratch->trees[0];
+    lmc__tree *const tree = &e->scratch->trees[0];
     if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
     e->k->map(row, row, n, tree->rank);
-    return lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
+    return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
 }
 
-/* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
+/* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
-    lmc__tree *tree = &e->scratch->trees[0];
+    lmc__tree *const tree = &e->scratch->trees[0];
+    lmc__node node;
     *tree = e->scratch->root_tree;
+    node = lmc__root_of(tree, 0);
     return lmc__put_tree_header(e, plan) &&
-           lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+           lmc__put_sides(e, node, lmc__get_children(tree, node), root->mask, row, spare, n,
+                          root->n_right);
 }
 
-/* == codec/get_list.h ============================================================================= */
-
-typedef struct lmc__decoder {
-    const lmc__kernels *k;
-    lmc__scratch *scratch;
-    lmc__stack stack;
-    const uint8_t *in, *end;
-    lmc__ahead ahead;
-} lmc__decoder;
-
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
-                                     size_t n);
-
-/* The unused bits of the last of size bytes that hold n bits are zero. */
-LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+/* A list of bytes that are all alike. Returns 0 if there is no room. */
+static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
-    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
-}
-
-/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input
- * says, mask has n bits and no others, so its number of ones is at most n. */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
-                                     const uint8_t **mask)
-{
-    const size_t size = (n + 7) / 8;
-    unsigned mode = 0;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        mode = *d->in++;
-    }
-    if (mode == 0) {
-        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-        *mask = d->in;
-        d->in += size;
-    } else {
-        lmc__tree *tree = &d->scratch->trees[nesting + 1];
-        uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
-        list = lmc__push_list(&d->stack, size);
-        spare = lmc__push_list(&d->stack, size);
-        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
-        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
-        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
-        *mask = list;
-    }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and
- * spare: lists of n; the sides and, if it was nested, the mask are in spare and on the stack, list
- * is free again. */
-static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                      unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
-                                      size_t n, lmc__merged *sides)
-{
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    size_t n_right;
-    lmc__split split;
-    lmc__set_split(tree, depth, x, a, b, &split);
-    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
-    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
-    sides->left.list = sides->right.list = NULL;
-    sides->left.value = sides->right.value = 0;
-    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
-    else {
-        sides->left.list = spare;
-        LMC__TRY(
-            lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
-    }
-    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
-    else {
-        sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b,
-                               spare + (n - n_right), list, n_right));
-    }
-    return LMC_OK;
-}
-
-/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
- * Safety: every read of input is preceded by one comparison with what is left of it; nothing read
- * from the input is used as an address or a length, but the number of ones of a mask of n bits,
- * which is at most n. Recursion: at most 15 deep. */
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
-                                     size_t n)
-{
-    const lmc__tree *tree = &d->scratch->trees[nesting];
-    const size_t row = (n + 7) / 8;
-    uint8_t *const top = d->stack.top;
-    lmc__merged sides;
-    unsigned flat;
-
-    if (n == 0) return LMC_OK;
-    if (b - a == 1) {
-        if (a != tree->escape) {
-            memset(list, tree->symbol[a], n);
-            return LMC_OK;
-        }
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
-        unsigned i;
-        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat; i++)
-            LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
-        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
-        d->in += flat * row;
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
-    d->k->merge(list, sides.mask, n, sides.left, sides.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a
- * merge, to *root, whose sides stay in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    lmc__tree *tree = &d->scratch->trees[0];
-    uint8_t lengths[256];
-    unsigned first, count, n_fields, escape_length = 0, i;
-    size_t size;
-    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-    first = d->in[0];
-    count = d->in[1] + 1u;
-    d->in += 2;
-    n_fields = count + (has_escape ? 1 : 0);
-    size = (n_fields + 1) / 2;
-    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
-    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
-    if (has_escape) {
-        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
-    }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length),
-               LMC_ERR_CORRUPT);
-    d->in += size;
-    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
-        root->mask = NULL;
-        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
-    }
-    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack.
- */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
-{
-    unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    side->list = NULL;
-    side->value = 0;
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        side->value = *d->in++;
-        return LMC_OK;
-    }
-    if (mode == LMC__PLANE_RAW &&
-        (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
-        side->list = d->in;
-        d->in += n;
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_RAW) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
-        return LMC_OK;
-    }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
-/* == codec/sample.h =============================================================================== */
-
-/* The element of n where the sample's run i starts: every fourth step, then the ones behind these,
- * and so on; so every quarter is a sample of the whole block, too. */
-LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
-{
-    const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
-    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly
-     * (Knuth, vol. 3, 6.4) */
-    const uint64_t fraction = step * 2654435769u >> 16,
-                   free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
-    return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
-}
-
-/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
-#define LMC__SAMPLE_AHEAD 16u
-
-typedef struct lmc__sample {
-    lmc__planes planes; /* lists on the stack */
-    size_t n;           /* elements of them */
-    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
-} lmc__sample;
-
-/* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
-static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
-{
-    unsigned p;
-    sample->n_block = n;
-    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
-    for (p = 0; p < width; p++)
-        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+    if (e->end - e->out < 2) return 0;
+    e->out[0] = LMC__PLANE_CONSTANT;
+    e->out[1] = value;
+    e->out += 2;
     return 1;
 }
 
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
-                                unsigned width)
+/* A list as it is. Returns 0 if there is no room. */
+static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
-    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
-    const size_t size = LMC__SAMPLE_RUN * width;
-    size_t line;
-    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+    if ((size_t)(e->end - e->out) < n + 1) return 0;
+    e->out[0] = LMC__PLANE_RAW;
+    memcpy(e->out + 1, row, n);
+    e->out += n + 1;
+    return 1;
 }
 
-/* Quarters [first, last) of the sample. Returns the number of elements. */
-static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width, int rotate)
+/* How lmc__put_planned ends. */
+enum lmc__put {
+    LMC__PUT_NO_ROOM,
+    LMC__PUT_DONE,
+    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
+                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
+                        by lmc__put_raw */
+};
+
+/* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
+ * lmc__put_root, or NULL. */
+static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
+                                      const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
+                                      uint8_t *spare, size_t n)
 {
-    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    uint32_t i;
-    unsigned p;
-    if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
-        return first == 0 ? sample->n : 0;
+    uint8_t *const start = e->out, *const end = e->end;
+    int fits;
+    if (choice == LMC__CHOOSE_CONSTANT ||
+        (choice == LMC__CHOOSE_TREE && plan->is_one_symbol && e->k->is_constant(row, n)))
+        return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    if (choice == LMC__CHOOSE_RAW)
+        return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    e->end = start + lmc__min((size_t)(end - start), n);
+    fits =
+        root ? lmc__put_root(e, plan, root, row, spare, n) : lmc__put_tree(e, plan, row, spare, n);
+    e->end = end;
+    if (fits) return LMC__PUT_DONE;
+    e->out = start;
+    return LMC__PUT_SPOILED;
+}
+
+/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
+ * there is no room. */
+static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
+                         size_t n, enum lmc_level level)
+{
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
+    if (choice == LMC__CHOOSE_TREE) {
+        enum lmc__put put;
+        memcpy(work, row, n);
+        put = lmc__put_planned(e, choice, plan, NULL, work, spare, n);
+        if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     }
-    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
-    for (i = from; i < to; i++) {
-        lmc__planes rows;
-        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
-        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 rotate);
-    }
-    return (to - from) * LMC__SAMPLE_RUN;
+    return lmc__put_raw(e, row, n);
 }
 
-/* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width
- * 1 if in doubt. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             int *rotate)
+/* == codec/plan_planes.h ========================================================================== */
+
+/* How to code each plane of a block without a prediction, and whether to code the two top planes
+ * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only level max
+ * counts all of the top plane, where there is most to gain.
+ *
+ * Joint coding. A plane is a byte, a cut that the data does not know: of a rotated bf16 element,
+ * the top plane is the exponent, the lower one mantissa and sign, which look like noise. But in the
+ * highest octaves of a bell curve, low mantissas are more frequent than high ones. So one or two of
+ * the lower plane's top bits are moved into the top plane's symbols, which then have 9 or 10 bits,
+ *
+ *         top plane      plane below                symbols           rest
+ *         e7 ..... e0    m6 m5 m4 .. m0 s    ->     e7 .. e0 m6 m5    m4 .. m0 s
+ *
+ * and are coded as bytes less an offset, for no more than 256 neighbouring values of them occur in
+ * real blocks. The rest is packed without the gaps. The price is a larger tree, and a decoder that
+ * puts the planes together again. */
+
+/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables in
+ * turn, as for bytes: one would wait for its own last increment where neighbours are equal. With W
+ * bits in an element, they are its bits W-2 to W-11 if it is rotated, else W-1 to W-10: all of them
+ * in its two top bytes, as they are before the rotation. */
+static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
 {
-    uint8_t *const top = e->stack.top;
-    uint64_t best = UINT64_MAX;
-    unsigned w, p;
-    int r;
-    for (w = 1; w <= 8; w *= 2) {
-        if (size % w) break;
-        for (r = 0; r <= (w > 1); r++) {
-            uint64_t bits = 0, total;
-            lmc__sample sample;
-            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
-            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
-            /* Samples of different size: compare bits per byte of input. A plane that is nearly
-             * incompressible counts as raw. */
-            for (p = 0; p < w; p++) {
-                memset(e->scratch->counts[0], 0, sizeof e->scratch->counts[0]);
-                lmc__count_bytes(e->scratch->counts[0], sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128,
-                                   total * 8);
-            }
-            e->stack.top = top;
-            bits = (bits << 10) / (total * w);
-            if (bits + (best >> 7) < best) { /* better by a 128th */
-                best = bits;
-                *width = w;
-                *rotate = r;
-            }
-        }
-    }
-}
-
-/* == codec/put_planes.h =========================================================================== */
-
-/* What a block is checked against. */
-typedef struct lmc__block_crcs {
-    uint32_t content, base;
-} lmc__block_crcs;
-
-static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
-                                  unsigned grouping, size_t n, size_t payload_size,
-                                  lmc__block_crcs crcs, const lmc__kernels *k,
-                                  lmc_position position)
-{
-    uint8_t place[8];
-    dst[0] = LMC__BLOCK_SYNC;
-    dst[1] = (uint8_t)coding;
-    dst[2] = (uint8_t)prediction;
-    dst[3] = (uint8_t)grouping;
-    lmc__store32(dst + 4, (uint32_t)n);
-    lmc__store32(dst + 8, (uint32_t)payload_size);
-    lmc__store32(dst + 12, crcs.content);
-    lmc__store32(dst + 16, crcs.base);
-    lmc__store32(place, position.run);
-    lmc__store32(place + 4, position.block);
-    lmc__store32(dst + 20, k->crc32c(k->crc32c(0, place, 8), dst, 20));
-}
-
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
-}
-
-/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables, as
- * for bytes. */
-static void lmc__count_wide(uint32_t counts[4][1024], const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
-{
-    const unsigned shift = rotate ? 5 : 6;
+    const unsigned width = block->width, shift = block->rotate ? 5 : 6;
+    const uint8_t *top = block->src + width - 2;
     size_t i;
     memset(counts, 0, 4 * sizeof counts[0]);
-    src += width - 2; /* the two top bytes: the bit that a rotation brings to their lower end is not
-                         looked at */
-    for (i = 0; i + 4 <= n; i += 4, src += 4 * width) {
-        counts[0][lmc__load16(src) >> shift & 1023]++;
-        counts[1][lmc__load16(src + width) >> shift & 1023]++;
-        counts[2][lmc__load16(src + 2 * width) >> shift & 1023]++;
-        counts[3][lmc__load16(src + 3 * width) >> shift & 1023]++;
+    for (i = 0; i + 4 <= block->n; i += 4, top += 4 * width) {
+        counts[0][lmc__load16(top) >> shift & 1023]++;
+        counts[1][lmc__load16(top + width) >> shift & 1023]++;
+        counts[2][lmc__load16(top + 2 * width) >> shift & 1023]++;
+        counts[3][lmc__load16(top + 3 * width) >> shift & 1023]++;
     }
-    for (; i < n; i++, src += width) counts[0][lmc__load16(src) >> shift & 1023]++;
+    for (; i < block->n; i++, top += width) counts[0][lmc__load16(top) >> shift & 1023]++;
     for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
 }
 
-/* Counts of the symbols with `extra` extra bits, less *offset, the lowest that occurs (0 if extra
- * is 0), from those with two. Returns 0 if they are not within 256. */
+/* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
+ * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
-                              unsigned extra)
+                              unsigned n_more)
 {
-    const unsigned shift = 2 - extra;
+    const unsigned shift = 2 - n_more;
     unsigned v, first = 0;
     memset(counts, 0, 256 * sizeof counts[0]);
-    if (extra)
+    if (n_more)
         while (wide[first] == 0) first++;
     first >>= shift;
     *offset = first;
@@ -7599,30 +7807,29 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
     return 1;
 }
 
-/* Joint coding of the two top planes (spec 7.4), where it takes fewer bits than the plans for them
- * say: then it changes those of the top plane. It pays where the mantissa's top bits depend on the
- * exponent: in the highest octaves of a bell curve, low values are more frequent than high ones.
- * scratch->wide: of lmc__count_wide. */
+/* Joint coding, where it takes fewer bits than the plans for the two planes say: then it replaces
+ * both. scratch->wide: of lmc__count_wide. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
                               size_t n, unsigned width)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
-    unsigned extra, offset;
-    for (extra = 1; extra <= 2; extra++) {
+    unsigned n_more, offset;
+    for (n_more = 1; n_more <= 2; n_more++) {
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], extra)) return;
+        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], n_more)) return;
         if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
             continue;
-        bits = plan->bits + (8 - extra) * (uint64_t)n;
+        bits = plan->bits + (8 - n_more) * (uint64_t)n;
         if (bits >= best) continue;
-        /* It must fit: with a header, and two bytes for each leaf, for a mask's mode and the last
-         * of its bits. Else blocks of some hundred elements could end up stored. */
+        /* The tree must fit in n bytes, for the rest alone says nothing and cannot fall back on
+         * raw: with a header, and two bytes for each leaf, for a mask's mode and the last of its
+         * bits. Else blocks of some hundred elements could end up stored. */
         if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
             continue;
         best = bits;
-        lmc__set_joint(joint, extra, offset, n);
+        lmc__set_joint(joint, n_more, offset, n);
         scratch->plans[top] = *plan;
         choice[top] = LMC__CHOOSE_TREE;
         choice[top - 1] = LMC__CHOOSE_PACKED;
@@ -7632,22 +7839,24 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 /* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
 #define LMC__SAMPLE_HALF_BELOW 32u
 
-/* How to code each plane, by a sample; at LMC_LEVEL_MAX the top plane, which has most to gain, is
- * counted exactly. Returns 0 if there is no room for that, which cannot happen. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const uint8_t *src,
-                              size_t n, unsigned width, int rotate, enum lmc_level level,
-                              lmc__joint *joint)
+/* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
+ * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
+ * room, which cannot happen (see workspace.h). */
+static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
+                                 const lmc__block *block)
 {
+    const unsigned width = block->width;
+    const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
     size_t quarter, half, all;
-    unsigned p, wants_all = 0;
+    unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    half = lmc__take_sample(e->k, &sample, 0, 2, src, width, rotate);
+    half = lmc__take_sample(e->k, &sample, 0, 2, block->src, width, block->rotate);
     quarter = sample.n < n ? half / 2 : half;
-    for (p = 0; p < width; p++) { /* most raw planes are found out by a quarter */
+    for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
         choice[p] =
@@ -7656,7 +7865,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
     }
-    all = half + (wants_all ? lmc__take_sample(e->k, &sample, 2, 4, src, width, rotate) : 0);
+    all = half;
+    if (wants_all) all += lmc__take_sample(e->k, &sample, 2, 4, block->src, width, block->rotate);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -7665,170 +7875,230 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
                                       (uint32_t)(has_all ? all : half), n);
     }
     e->stack.top = top;
-    if (level == LMC_LEVEL_MAX) {
-        if (width == 1) { /* not rotated */
-            memset(counts[0], 0, sizeof counts[0]);
-            lmc__count_bytes(counts[0], src, n);
-        } else {
-            lmc__count_wide(e->scratch->wide, src, n, width, rotate);
-            lmc__narrow_counts(counts[width - 1], &joint->offset, e->scratch->wide[0], 0);
-        }
-        choice[width - 1] =
-            lmc__choose_plane(&e->scratch->plans[width - 1], counts[width - 1], (uint32_t)n, n);
-        if (width > 1) lmc__choose_joint(joint, choice, e->scratch, n, width);
-    }
     return 1;
 }
 
-/* The payload of a block in layout planes, if it is smaller than size bytes and than cap; else 0.
- * *crc, if that becomes known, and *has_crc is set. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src,
-                              size_t n, unsigned width, int rotate, enum lmc_level level,
-                              lmc__joint *joint, uint32_t *crc, int *has_crc)
+/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. joint->extra is
+ * 0 before, and stays so where planes are coded each by itself. Returns 0 as above. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block,
+                              lmc__joint *joint)
 {
-    const size_t size = n * width;
-    enum lmc__choice choice[8];
-    lmc__planes planes;
-    lmc__plan *const plans = e->scratch->plans;
-    uint8_t *const spare = lmc__push_list(&e->stack, n), *root_spare = NULL;
-    lmc__parted root; /* the topmost plane, if it is a tree */
-    unsigned p, n_raw = 0, n_leading = 0;
-    int has_root = 0;
-
-    root.plane = width - 1;
-    if (spare == NULL || !lmc__choose_planes(e, choice, src, n, width, rotate, level, joint))
-        return 0;
-    for (p = 0; p < width; p++) {
-        if (choice[p] == LMC__CHOOSE_RAW) n_raw++;
-        if (choice[p] == LMC__CHOOSE_RAW && n_leading == p) n_leading++;
+    const unsigned top = block->width - 1;
+    uint32_t *const counts = e->scratch->counts[top];
+    if (!lmc__choose_by_sample(e, choice, block)) return 0;
+    if (block->level != LMC_LEVEL_MAX) return 1;
+    if (block->width == 1) { /* elements of one byte are not rotated */
+        memset(counts, 0, sizeof e->scratch->counts[0]);
+        lmc__count_bytes(counts, block->src, block->n);
+    } else {
+        lmc__count_wide(e->scratch->wide, block);
+        lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
     }
-    if (n_raw == width) return 0;
+    choice[top] = lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n);
+    if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
+    return 1;
+}
+
+/* == codec/put_planes.h =========================================================================== */
+
+/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+ * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
+ * of the top plane's tree on the way, while its bytes are in registers:
+ *
+ *     elements -> rotate -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
+ *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
+ *              +-> CRC
+ *
+ * Planes that stay raw are written by the split where they will stand in the payload, as long as
+ * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+
+/* The planes of a block, and how to make them again. */
+typedef struct lmc__split_block {
+    const lmc__block *block;
+    lmc__planes planes;
+    lmc__parted root;    /* the top plane's tree, begun */
+    uint8_t *root_spare; /* where its right list is: the spare of its left one */
+    int has_root;
+} lmc__split_block;
+
+static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
+{
+    const lmc__block *const block = split->block;
+    return k->split_root(&split->planes, split->has_root ? &split->root : NULL, block->src,
+                         block->n, block->width, block->rotate);
+}
+
+/* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
+ * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
+ * which cannot happen (see workspace.h). */
+static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
+{
+    lmc__tree *const tree = &e->scratch->root_tree;
+    lmc__parted *const root = &split->root;
+    const size_t n = split->block->n;
+    lmc__children children;
+    lmc__node node;
+    if (plan->is_one_symbol || !lmc__tree_set_plan(tree, plan)) return 1;
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) return 1;
+    children = lmc__get_children(tree, node);
+    root->plane = split->block->width - 1;
+    root->table = tree->rank;
+    root->split = children.right.first_leaf;
+    root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    split->root_spare = lmc__push_list(&e->stack, n);
+    if (root->mask == NULL || split->root_spare == NULL) return 0;
+    root->left = lmc__is_one_symbol(tree, children.left) ? NULL : split->planes.row[root->plane];
+    root->right = lmc__is_one_symbol(tree, children.right) ? NULL : split->root_spare;
+    split->has_root = 1;
+    return 1;
+}
+
+/* The plane below the top one: the bits that joint coding has left in it. The top plane's row
+ * becomes the joint symbols, to be coded next. Returns 0 if there is no room. */
+static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
+{
+    const unsigned top = split->block->width - 1;
+    uint8_t *const symbols = split->planes.row[top];
+    if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
+    memset(e->out, 0, joint->packed_size);
+    e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
+    e->out += joint->packed_size;
+    return 1;
+}
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
+ * elements have been read, also if the result is 0. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                              lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
+{
+    const size_t n = block->n;
+    const unsigned width = block->width, top = width - 1;
+    const lmc__plan *const plans = e->scratch->plans;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    enum lmc__choice choice[8];
+    lmc__split_block split;
+    unsigned p, n_leading = 0; /* raw planes before the first other one */
+
+    joint->extra = 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
+    while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
+    if (n_leading == width) return 0;
     e->out = dst;
-    e->end = dst + lmc__min(cap, size - 1);
+    e->end = dst + lmc__min(cap, n * width - 1);
     if (joint->extra) {
         if (e->end - e->out < 2) return 0;
         lmc__store16(e->out, (uint16_t)joint->offset);
         e->out += 2;
     }
     if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
-    for (p = 0; p < width; p++) { /* leading raw planes have a place in dst already */
-        planes.row[p] = p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
-        if (planes.row[p] == NULL) return 0;
-    }
-    if (choice[width - 1] == LMC__CHOOSE_TREE && !joint->extra && !plans[width - 1].is_one_symbol) {
-        lmc__tree *tree = &e->scratch->root_tree;
-        if (lmc__tree_set_plan(tree, &plans[width - 1]) &&
-            !lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
-            lmc__split split;
-            lmc__set_split(tree, 0, 0, 0, tree->n_leaves, &split);
-            root.table = tree->rank;
-            root.split = split.middle;
-            root.mask = lmc__push_list(&e->stack, (n + 7) / 8);
-            root.left = split.is_left_leaf ? NULL : planes.row[width - 1];
-            root.right = root_spare = lmc__push_list(&e->stack, n);
-            if (split.is_right_leaf) root.right = NULL;
-            if (root.mask == NULL || root_spare == NULL) return 0;
-            has_root = 1;
-        }
-    }
-    *crc = e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate);
-    *has_crc = 1;
+    split.block = block;
+    split.has_root = 0;
+    split.root_spare = NULL;
     for (p = 0; p < width; p++) {
-        uint8_t *const start = e->out, *const end = e->end;
-        if (p < n_leading) {
-            start[0] = LMC__PLANE_RAW;
-            e->out += n + 1;
+        split.planes.row[p] =
+            p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
+        if (split.planes.row[p] == NULL) return 0;
+    }
+    if (choice[top] == LMC__CHOOSE_TREE && !joint->extra &&
+        !lmc__begin_root(e, &split, &plans[top]))
+        return 0;
+    crcs->content = lmc__split_planes(e->k, &split);
+    *has_crc = 1;
+    for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
+    for (; p < width; p++) {
+        const int is_root = split.has_root && p == top;
+        enum lmc__put put;
+        if (choice[p] == LMC__CHOOSE_PACKED) {
+            if (!lmc__put_packed(e, &split, joint)) return 0;
             continue;
         }
-        if (choice[p] == LMC__CHOOSE_PACKED) { /* and the top plane's row becomes its symbols */
-            if ((size_t)(end - start) < joint->packed_size) return 0;
-            memset(start, 0, joint->packed_size);
-            e->k->fold(planes.row[p + 1], start, planes.row[p + 1], planes.row[p], n, joint);
-            e->out += joint->packed_size;
-            continue;
+        put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
+                               split.planes.row[p], is_root ? split.root_spare : spare, n);
+        if (put == LMC__PUT_SPOILED) {
+            if (joint->extra && p == top) return 0; /* dst is too small: see lmc__choose_joint */
+            if (p == top) split.has_root = 0;       /* now its row is wanted */
+            (void)lmc__split_planes(e->k, &split);
+            put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
-        if ((choice[p] == LMC__CHOOSE_CONSTANT ||
-             (choice[p] == LMC__CHOOSE_TREE && plans[p].is_one_symbol)) &&
-            e->k->is_constant(planes.row[p], n)) {
-            if (end - start < 2) return 0;
-            start[0] = LMC__PLANE_CONSTANT;
-            start[1] = planes.row[p][0];
-            e->out += 2;
-            continue;
-        }
-        if (choice[p] == LMC__CHOOSE_TREE) {
-            int fits;
-            if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-            fits = has_root && p == root.plane
-                       ? lmc__put_root(e, &plans[p], &root, planes.row[p], root_spare, n)
-                       : lmc__put_tree(e, &plans[p], planes.row[p], spare, n);
-            e->end = end;
-            if (fits) continue;
-            if (joint->extra && p == width - 1)
-                return 0; /* see lmc__choose_joint: dst is too small */
-            e->out = start;
-            if (p == root.plane) has_root = 0;
-            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width,
-                                   rotate); /* rare: the row was overwritten, make it again */
-        }
-        if ((size_t)(end - start) < n + 1) return 0;
-        start[0] = LMC__PLANE_RAW;
-        memcpy(start + 1, planes.row[p], n);
-        e->out += n + 1;
+        if (put == LMC__PUT_NO_ROOM) return 0;
     }
     return (size_t)(e->out - dst);
 }
 
-/* == codec/put_delta.h ============================================================================ */
+/* == codec/plan_delta.h =========================================================================== */
+
+/* How to code a block against its prediction (spec 7.3), and whether, by a sample of both.
+ *
+ * An element is coded as its distance from the prediction, counted in floats (residual "subtract")
+ * or bit by bit (xor). How large that is likely to be depends on the prediction's exponent, the
+ * *key*: a weight moves by some absolute amount, and small floats are closer to each other. So
+ * elements are sorted into *classes*, ranges of the key, each coded with trees of its own; the
+ * decoder has the prediction, so it knows each element's class without being told.
+ *
+ * Which ranges: one class for each key first, then neighbours are merged, those first that lose
+ * least by it, as long as that saves anything or there are too many classes. A merge saves the
+ * headers of a class and costs what the two distributions differ by. What a class takes is
+ * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
+ * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
-    int subtract, sparse;
+    int subtract;  /* residuals; else xor */
+    int sparse;    /* which elements have changed is a mask, and only they are coded */
     uint64_t bits; /* that it takes, about */
     size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
                       smaller */
 } lmc__delta;
 
-/* Classes: more of them make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
 #define LMC__DEFAULT_CLASSES 6u
 
-/* Of each of the sample's runs, so many elements by default: classes by 2048 elements cost deltas
- * 0.2 to 0.5 % more than by all. */
+/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
+ * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-LMC__INLINE unsigned lmc__magnitude(uint64_t r)
+/* The bucket of a residual: 0 .. 15, then two for each octave. */
+LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
-    if (r < 16) return (unsigned)r;
+    if (residual < 16) return (unsigned)residual;
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(r);
+    octave = 63u - (unsigned)__builtin_clzll(residual);
 #else
-    while (r >> octave > 1) octave++;
+    while (residual >> octave > 1) octave++;
 #endif
-    return 16 + 2 * (octave - 4) + (unsigned)(r >> (octave - 1) & 1);
+    return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* count * log2(count), by a table for the small ones. */
-LMC__INLINE uint64_t lmc__count_log(const uint32_t logs[256], uint32_t count)
-{
-    return count < 256 ? logs[count] : (uint64_t)count * lmc__log2(count);
-}
+/* Classes on their way from one for each key to a few. */
+typedef struct lmc__merging {
+    lmc__key_counts *classes; /* scratch->keys: of class i */
+    lmc__key_counts *merged;  /* scratch->merged */
+    unsigned n_classes;
+    unsigned last;          /* the highest magnitude there is */
+    size_t n, total;        /* elements of the block, of the sample */
+    uint64_t bits[256];     /* that class i takes */
+    int64_t saved[256];     /* bits, by merging class i with the next one */
+    uint8_t first_key[256]; /* of class i */
+    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+} lmc__merging;
 
-/* Bits that n elements of a class take, of which the sample's total had those counted: their
- * information without what lies within an octave, and a class's headers: two dozen bytes, and 6
- * bits for each of the 40 symbols or more that trees have. */
-static uint64_t lmc__class_bits(const lmc__key_counts *counts, const uint32_t logs[256],
-                                unsigned last, size_t n, size_t total)
+/* Bits that a class takes in the whole block: its information, but for what lies within an octave,
+ * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
+static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
     unsigned i, n_used = 0;
-    for (i = 0; i <= last; i++) {
-        magnitudes += lmc__count_log(logs, counts->magnitudes[i]);
-        n_used += counts->magnitudes[i] != 0;
+    for (i = 0; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        magnitudes += count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+        n_used += count != 0;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
-    return (bits * n / total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
+    return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
@@ -7839,79 +8109,103 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
         sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* The classes for a sample of `total` elements of n: one for each key first, then neighbours are
- * merged that lose least by it, as long as that saves anything or there are too many classes. Sets
- * delta->grouping and delta->bits. */
-static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const uint8_t *src,
-                                const uint8_t *base, size_t total, size_t n, unsigned width,
-                                int subtract, unsigned max_classes)
+/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
-    lmc__key_counts *const keys = scratch->keys;
-    uint64_t bits[256], saved[256],
-        within = 0; /* of each class; by its merging with the next one (signed); within octaves */
-    uint8_t first[256]; /* key of each class */
-    uint32_t logs[256];
-    unsigned n_classes = 0, last = 0, k, i;
-    size_t at;
-    for (k = 0; k < 256; k++) keys[k].n = 0;
-    for (at = 0; at < total; at++) {
-        const uint64_t b = lmc__load_element(base, at, width),
-                       r = lmc__residual(lmc__load_element(src, at, width), b, width, subtract);
-        const unsigned m = lmc__magnitude(r);
-        lmc__key_counts *const counts = &keys[lmc__key(b, width)];
-        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[m]++;
-        if (m >= 16) within += (m - 16) / 2 + 3;
-        if (m > last) last = m;
-    }
-    logs[0] = 0;
-    for (i = 1; i < 256; i++) logs[i] = i * lmc__log2(i);
-    for (k = 0; k < 256; k++) {
-        if (keys[k].n == 0) continue;
-        if (n_classes != k) keys[n_classes] = keys[k];
-        first[n_classes] = (uint8_t)k;
-        bits[n_classes] = lmc__class_bits(&keys[n_classes], logs, last, n, total);
-        n_classes++;
-    }
-#define LMC__SAVING(c)                                                                             \
-    (scratch->merged = keys[c], lmc__add_counts(&scratch->merged, &keys[(c) + 1], last),           \
-     bits[c] + bits[(c) + 1] - lmc__class_bits(&scratch->merged, logs, last, n, total))
-    for (i = 0; i + 1 < n_classes; i++) saved[i] = LMC__SAVING(i);
-    while (n_classes > 1) {
-        unsigned best = 0;
-        for (i = 1; i + 1 < n_classes; i++)
-            if ((int64_t)saved[i] > (int64_t)saved[best]) best = i;
-        if ((int64_t)saved[best] < 0 && n_classes <= max_classes) break;
-        bits[best] = bits[best] + bits[best + 1] - saved[best];
-        lmc__add_counts(&keys[best], &keys[best + 1], last);
-        n_classes--;
-        for (i = best + 1; i < n_classes; i++) {
-            keys[i] = keys[i + 1];
-            first[i] = first[i + 1];
-            bits[i] = bits[i + 1];
-            saved[i - 1] = saved[i];
-        }
-        if (best + 1 < n_classes) saved[best] = LMC__SAVING(best);
-        if (best > 0) saved[best - 1] = LMC__SAVING(best - 1);
-    }
-#undef LMC__SAVING
-    delta->grouping.n_classes = n_classes;
-    delta->grouping.n_natural = 0;
-    for (i = 1; i < n_classes; i++) delta->grouping.threshold[i - 1] = first[i];
-    delta->subtract = subtract;
-    delta->bits = within * n / total;
-    for (i = 0; i < n_classes; i++) delta->bits += bits[i];
+    *m->merged = m->classes[c];
+    lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
+    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
-/* Bits that n elements take without a prediction, by a sample of `total` of them: those of their
- * planes. */
-static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, const uint8_t *src,
-                                     size_t total, size_t n, unsigned width, int rotate)
+/* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
+ * of octave o, of which one bit is in the bucket, o - 1. */
+static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
 {
+    const unsigned width = sample->width;
+    uint64_t within = 0;
+    unsigned key;
+    size_t i;
+    m->last = 0;
+    for (key = 0; key < 256; key++) m->classes[key].n = 0;
+    for (i = 0; i < sample->n; i++) {
+        const uint64_t base = lmc__load_element(sample->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(sample->src, i, width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        lmc__key_counts *const counts = &m->classes[lmc__key(base, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
+        if (magnitude > m->last) m->last = magnitude;
+    }
+    return within;
+}
+
+/* Merges class c with the next one; those behind move up. */
+static void lmc__merge_classes(lmc__merging *m, unsigned c)
+{
+    unsigned i;
+    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
+    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    m->n_classes--;
+    for (i = c + 1; i < m->n_classes; i++) {
+        m->classes[i] = m->classes[i + 1];
+        m->first_key[i] = m->first_key[i + 1];
+        m->bits[i] = m->bits[i + 1];
+        m->saved[i - 1] = m->saved[i];
+    }
+    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
+    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+}
+
+/* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
+ * delta->grouping, subtract and bits. */
+static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
+                                size_t n, int subtract, unsigned max_classes)
+{
+    lmc__merging m;
+    uint64_t within;
+    unsigned key, i;
+    m.classes = scratch->keys;
+    m.merged = &scratch->merged;
+    m.n = n;
+    m.total = sample->n;
+    within = lmc__count_keys(&m, sample, subtract);
+    m.logs[0] = 0;
+    for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
+    for (key = 0, m.n_classes = 0; key < 256; key++) {
+        if (m.classes[key].n == 0) continue;
+        if (m.n_classes != key) m.classes[m.n_classes] = m.classes[key];
+        m.first_key[m.n_classes] = (uint8_t)key;
+        m.bits[m.n_classes] = lmc__class_bits(&m, &m.classes[m.n_classes]);
+        m.n_classes++;
+    }
+    for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    while (m.n_classes > 1) {
+        unsigned best = 0;
+        for (i = 1; i + 1 < m.n_classes; i++)
+            if (m.saved[i] > m.saved[best]) best = i;
+        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        lmc__merge_classes(&m, best);
+    }
+    delta->grouping.n_classes = m.n_classes;
+    delta->grouping.n_natural = 0;
+    for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
+    delta->subtract = subtract;
+    delta->bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+}
+
+/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
+ * planes. rows: lists for them. */
+static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
+                                     const lmc__block *sample, size_t n)
+{
+    const size_t total = sample->n;
     uint64_t bits = 0;
     unsigned p;
-    e->k->split(rows, src, total, width, rotate);
-    for (p = 0; p < width; p++) {
+    e->k->split(rows, sample->src, total, sample->width, sample->rotate);
+    for (p = 0; p < sample->width; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
         lmc__count_bytes(counts, rows->row[p], total);
@@ -7921,197 +8215,226 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows, c
     return bits * n / total;
 }
 
-enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
-
-/* How to code n elements against their prediction, and whether. */
-static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta, const uint8_t *src,
-                                         const uint8_t *base, size_t n, unsigned width, int rotate,
-                                         enum lmc_level level)
+/* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
+ * elements: the block itself. Returns 0 if there is no room, which cannot happen (see workspace.h).
+ */
+static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
-    uint8_t *const top = e->stack.top;
-    /* two samples and their planes take three lists of width * total, and the workspace has ten of
-     * n */
-    const size_t run = level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE ? LMC__SAMPLE_RUN
-                                                                           : LMC__DELTA_SAMPLE_RUN,
-                 size = run * width;
-    const int is_sampled = n > LMC__SAMPLE_SIZE;
-    const size_t total = is_sampled ? run * LMC__SAMPLE_RUNS : n;
-    const unsigned max_classes = level == LMC_LEVEL_MAX ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
-    uint8_t *const sample = lmc__push_list(&e->stack, is_sampled ? total * width : 0);
-    uint8_t *const base_sample = lmc__push_list(&e->stack, is_sampled ? total * width : 0);
-    const uint8_t *s = src, *b = base;
-    uint64_t direct;
-    lmc__planes rows;
+    const size_t n = block->n;
+    const size_t run = block->level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE
+                           ? LMC__SAMPLE_RUN
+                           : LMC__DELTA_SAMPLE_RUN,
+                 size = run * block->width;
+    uint8_t *src, *base;
+    size_t i;
+    *sample = *block;
+    if (n <= LMC__SAMPLE_SIZE) return 1;
+    sample->n = run * LMC__SAMPLE_RUNS;
+    src = lmc__push_list(&e->stack, sample->n * block->width);
+    base = lmc__push_list(&e->stack, sample->n * block->width);
+    if (!src || !base) return 0;
+    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
+        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
+        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
+            const size_t next =
+                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
+            LMC__PREFETCH(block->src + next);
+            LMC__PREFETCH(block->base + next);
+        }
+        memcpy(src + i * size, block->src + at, size);
+        memcpy(base + i * size, block->base + at, size);
+    }
+    sample->src = src;
+    sample->base = base;
+    return 1;
+}
+
+/* Sets what depends on the residuals' planes: the lowest planes that are noise in spite of the
+ * prediction stay in natural order, ungrouped; and wide elements of which most are zero are sparse,
+ * or each of their planes would say again which ones are. (Of two bytes, only few have a second
+ * one.) */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample)
+{
+    const unsigned width = sample->width;
+    const size_t total = sample->n;
     size_t i, n_zero = 0;
     unsigned p;
-    for (p = 0; p < width; p++) rows.row[p] = lmc__push_list(&e->stack, total);
-    if (!sample || !base_sample || !rows.row[width - 1]) return LMC__DIRECT; /* cannot happen */
-    if (is_sampled) {
-        s = sample;
-        b = base_sample;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-            const size_t at = lmc__sample_place((uint32_t)i, n) * width;
-            if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-                const size_t next = lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * width;
-                LMC__PREFETCH(src + next);
-                LMC__PREFETCH(base + next);
-            }
-            memcpy(sample + i * size, src + at, size);
-            memcpy(base_sample + i * size, base + at, size);
-        }
-    }
-    direct = lmc__estimate_direct(e, &rows, s, total, n, width, rotate);
-    lmc__choose_classes(e->scratch, delta, s, b, total, n, width, rotate, max_classes);
-    if (!rotate || level == LMC_LEVEL_MAX) {
-        lmc__delta other;
-        lmc__choose_classes(e->scratch, &other, s, b, total, n, width, !rotate, max_classes);
-        if (other.bits < delta->bits) *delta = other;
-    }
-    /* planes of residuals that are hopeless, and how many are zero */
     for (i = 0; i < total; i++) {
-        const uint64_t r = lmc__residual(lmc__load_element(s, i, width),
-                                         lmc__load_element(b, i, width), width, delta->subtract);
-        n_zero += r == 0;
-        for (p = 0; p < width; p++) rows.row[p][i] = (uint8_t)(r >> 8 * p);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(sample->src, i, width),
+                          lmc__load_element(sample->base, i, width), width, delta->subtract);
+        n_zero += residual == 0;
+        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
     }
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows.row[p], total);
+        lmc__count_bytes(counts, rows->row[p], total);
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    /* Else every plane says again which elements are zero; of two bytes, only few have a second
-     * one. */
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+}
+
+/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
+ * more; or only trying both ways will tell. */
+enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
+
+/* How to code a block against its prediction, and whether. Floats are subtracted, integers by
+ * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
+ * whatever the sample says, so that a block never gets larger by its prediction. */
+static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
+                                         const lmc__block *block)
+{
+    const int is_max = block->level == LMC_LEVEL_MAX;
+    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const size_t n = block->n;
+    uint8_t *const top = e->stack.top;
+    uint64_t direct;
+    lmc__block sample;
+    lmc__planes rows;
+    unsigned p;
+    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    for (p = 0; p < block->width; p++)
+        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    direct = lmc__estimate_direct(e, &rows, &sample, n);
+    lmc__choose_classes(e->scratch, delta, &sample, n, block->rotate, max_classes);
+    if (!block->rotate || is_max) {
+        lmc__delta other;
+        lmc__choose_classes(e->scratch, &other, &sample, n, !block->rotate, max_classes);
+        if (other.bits < delta->bits) *delta = other;
+    }
+    lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
-    if (level == LMC_LEVEL_MAX)
-        return LMC__EITHER; /* whatever the sample says: never larger than without the prediction */
+    if (is_max) return LMC__EITHER;
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
 
-/* The residuals' lists; *counts: elements of each. If sparse, only those that are not zero, and
- * masks say which (to masks[c], lists). Returns the CRC of src. */
-static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta,
-                                  const lmc__classes *classes,
-                                  uint8_t *const masks[LMC__MAX_CLASSES],
-                                  size_t counts[LMC__MAX_CLASSES],
-                                  const size_t n_of[LMC__MAX_CLASSES], const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width)
+/* == codec/put_delta.h ============================================================================ */
+
+/* The payload of a block against its prediction (spec 7.3), as plan_delta.h has decided. One pass
+ * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
+ * splits them:
+ *
+ *     elements \                                    class 0: plane 0 .. w-1 \
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded one by
+ * one base     /                                    ...                     /
+ *
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
+
+/* The lists of a delta, and how to make them again. */
+typedef struct lmc__grouped {
+    const lmc__block *block;
+    const lmc__delta *delta;
+    lmc__classes lists;
+    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
+    size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
+} lmc__grouped;
+
+/* Keeps what is not zero of the lists of class c, and sets its mask. */
+static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
-    const uint32_t crc =
-        e->k->group(classes, src, base, n, width, delta->subtract, &delta->grouping);
-    unsigned c, p;
-    for (c = 0; c < delta->grouping.n_classes; c++) {
-        uint8_t *const mask = masks[c], *const *const row = classes->row[c];
-        size_t at, i, m = 0;
-        counts[c] = n_of[c];
-        if (!delta->sparse) continue;
-        memset(mask, 0, (n_of[c] + 7) / 8);
-        for (i = 0; i < n_of[c]; i += 8) {
-            const unsigned in_byte = (unsigned)lmc__min(8, n_of[c] - i);
-            unsigned bits = 0;
-            for (at = 0; at < in_byte; at++) {
-                unsigned any = 0;
-                for (p = 0; p < width; p++) any |= row[p][i + at];
-                if (!any) continue;
-                bits |= 1u << at;
-                for (p = 0; p < width; p++) row[p][m] = row[p][i + at];
-                m++;
-            }
-            mask[i / 8] = (uint8_t)bits;
+    const size_t n = g->n_of[c];
+    const unsigned width = g->block->width;
+    uint8_t *const mask = g->masks[c], *const *const row = g->lists.row[c];
+    size_t i, n_kept = 0;
+    unsigned p;
+    for (i = 0; i < n; i += 8) {
+        const unsigned in_byte = (unsigned)lmc__min(8, n - i);
+        unsigned bits = 0, bit;
+        for (bit = 0; bit < in_byte; bit++) {
+            unsigned any = 0;
+            for (p = 0; p < width; p++) any |= row[p][i + bit];
+            if (!any) continue;
+            bits |= 1u << bit;
+            for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
+            n_kept++;
         }
-        counts[c] = m;
+        mask[i / 8] = (uint8_t)bits;
+    }
+    g->n_coded[c] = n_kept;
+}
+
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    const uint32_t crc = k->group(&g->lists, block->src, block->base, block->n, block->width,
+                                  g->delta->subtract, grouping);
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        g->n_coded[c] = g->n_of[c];
+        if (g->delta->sparse) lmc__drop_zeros(g, c);
     }
     return crc;
 }
 
-/* How to code a list of n bytes: by a sample of it, or at level max by all of it. */
-static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
-                                         size_t n, enum lmc_level level)
+/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
+ * which cannot happen (see workspace.h). */
+static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
-    uint32_t *const counts = e->scratch->counts[0];
-    uint8_t *const top = e->stack.top, *sample = NULL;
-    enum lmc__choice choice;
-    size_t total = n;
-    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
-        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
-    if (sample) { /* gathered, for counting begins and ends with eight tables */
-        uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
-            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
-        total = LMC__SAMPLE_SIZE;
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    unsigned c, p;
+    for (c = 0; c < grouping->n_classes; c++) {
+        for (p = grouping->n_natural; p < g->block->width; p++)
+            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+        if (g->delta->sparse &&
+            (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
+            return 0;
     }
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    lmc__count_bytes(counts, sample ? sample : list, total);
-    e->stack.top = top;
-    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
-    if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
-        choice = LMC__CHOOSE_RAW; /* short lists: by its header */
-    return choice;
+    return 1;
 }
 
-/* The payload of a block against its prediction, if it is smaller than size bytes and than cap;
- * else 0. */
-static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const uint8_t *src,
-                             const uint8_t *base, size_t n, unsigned width, const lmc__delta *delta,
-                             enum lmc_level level, lmc__block_crcs *crcs)
+/* One list of a class. Returns 0 if there is no room. */
+static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
+                               uint8_t *spare)
+{
+    uint8_t *const row = g->lists.row[c][p];
+    const size_t n = g->n_coded[c];
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
+    if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
+    (void)lmc__make_classes(e->k, g);
+    return lmc__put_raw(e, row, n);
+}
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                             const lmc__delta *delta, lmc__block_crcs *crcs)
 {
     const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
-    uint8_t *const spare = lmc__push_list(&e->stack, n), *masks[LMC__MAX_CLASSES] = {NULL};
-    size_t n_of[LMC__MAX_CLASSES], counts[LMC__MAX_CLASSES];
-    lmc__plan *const plan = &e->scratch->plans[0];
-    lmc__classes classes;
+    const size_t n = block->n;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    lmc__grouped g;
     unsigned c, p;
     if (!spare) return 0;
+    g.block = block;
+    g.delta = delta;
     e->out = dst;
-    e->end = dst + lmc__min(cap, n * width - 1);
+    e->end = dst + lmc__min(cap, n * block->width - 1);
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(n_of, base, n, width, &delta->grouping);
-    for (c = 0; c < n_classes; c++) {
-        for (p = n_natural; p < width; p++)
-            if ((classes.row[c][p] = lmc__push_list(&e->stack, n_of[c])) == NULL) return 0;
-        if (delta->sparse && (masks[c] = lmc__push_list(&e->stack, (n_of[c] + 7) / 8)) == NULL)
-            return 0;
-    }
+    crcs->base = e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping);
+    if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
-        classes.row[0][p] = e->out; /* natural planes are made in their place */
-    crcs->content = lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n, width);
+        g.lists.row[0][p] = e->out; /* made in their place */
+    crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (n_of[c] != 0 && !lmc__put_list_mask(e, 0, masks[c], n_of[c], counts[c])) return 0;
+        if (g.n_of[c] && !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c])) return 0;
     for (c = 0; c < n_classes; c++) {
-        const size_t m = counts[c];
-        if (m == 0) continue;
-        for (p = n_natural; p < width; p++) {
-            uint8_t *const start = e->out, *const end = e->end, *const row = classes.row[c][p];
-            const enum lmc__choice choice = lmc__choose_list(e, plan, row, m, level);
-            if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) &&
-                e->k->is_constant(row, m)) {
-                if (end - start < 2) return 0;
-                start[0] = LMC__PLANE_CONSTANT;
-                start[1] = row[0];
-                e->out += 2;
-                continue;
-            }
-            if (choice == LMC__CHOOSE_TREE) {
-                int fits;
-                if ((size_t)(end - start) > m) e->end = start + m; /* longer than raw is no use */
-                fits = lmc__put_tree(e, plan, row, spare, m);
-                e->end = end;
-                if (fits) continue;
-                e->out = start;
-                (void)lmc__make_classes(e, delta, &classes, masks, counts, n_of, src, base, n,
-                                        width); /* rare: the row was overwritten */
-            }
-            if ((size_t)(end - start) < m + 1) return 0;
-            start[0] = LMC__PLANE_RAW;
-            memcpy(start + 1, row, m);
-            e->out += m + 1;
-        }
+        if (g.n_coded[c] == 0) continue;
+        for (p = n_natural; p < block->width; p++)
+            if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);
 }
@@ -8218,37 +8541,6 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q,
     return exceptions;
 }
 
-/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there
- * is no room. */
-static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, enum lmc_level level)
-{
-    lmc__plan *const plan = &e->scratch->plans[0];
-    uint8_t *const start = e->out, *const end = e->end;
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
-    if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) && e->k->is_constant(row, n)) {
-        if (end - start < 2) return 0;
-        start[0] = LMC__PLANE_CONSTANT;
-        start[1] = row[0];
-        e->out += 2;
-        return 1;
-    }
-    if (choice == LMC__CHOOSE_TREE) {
-        int fits;
-        if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-        memcpy(work, row, n);
-        fits = lmc__put_tree(e, plan, work, spare, n);
-        e->end = end;
-        if (fits) return 1;
-        e->out = start;
-    }
-    if ((size_t)(end - start) < n + 1) return 0;
-    start[0] = LMC__PLANE_RAW;
-    memcpy(start + 1, row, n);
-    e->out += n + 1;
-    return 1;
-}
-
 /* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
  * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
 static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
@@ -8328,46 +8620,80 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
 
 /* == codec/put_block.h ============================================================================ */
 
+/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
+ * smallest as far as that is known without trying everything. A payload is never larger than the
+ * elements, so a block is never larger than lmc_bound_block says. */
+
+/* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
-    unsigned width, prediction, grouping;
-    int rotate;
-    lmc__joint joint;
+    unsigned prediction, grouping; /* header fields; 0, 0: directly */
+    int subtract;                  /* the residual is subtracted; without a prediction: rotated */
+    unsigned joint;                /* bits of joint coding */
     lmc__block_crcs crcs;
     size_t payload_size; /* 0: stored */
 } lmc__block_coding;
 
+/* Without the prediction: in planes or, if that is not smaller, stored (which is left to the
+ * caller; the CRC is set). */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                               const uint8_t *src, size_t n, enum lmc_level level)
+                               const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
+    lmc__joint joint;
     int has_crc = 0;
     coding->prediction = coding->grouping = 0;
+    coding->subtract = block->rotate;
     coding->crcs.base = 0;
-    coding->joint.extra = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate,
-                                           level, &coding->joint, &coding->crcs.content, &has_crc);
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
+    coding->joint = joint.extra;
+    if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }
 
-/* Leaves coding as it is if that is not smaller than cap and than the elements. */
-static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta,
-                              uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base,
-                              size_t n, enum lmc_level level)
+/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
+ * leaves coding as it is, if it does not fit. */
+static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
+                             const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
     lmc__block_crcs crcs;
-    const size_t payload_size =
-        lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
+    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
     e->stack.top = top;
-    if (payload_size == 0) return;
+    if (payload_size == 0) return 0;
     coding->prediction = 1;
     coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
                        delta->grouping.n_natural << 4;
-    coding->rotate = delta->subtract;
-    coding->joint.extra = 0;
+    coding->subtract = delta->subtract;
+    coding->joint = 0;
     coding->crcs = crcs;
     coding->payload_size = payload_size;
+    return 1;
+}
+
+/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
+ * that most blocks are coded once:
+ *
+ *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
+ *   2  else without the prediction: the best so far;
+ *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
+ * nothing, or 1 has shown that it takes more than the best.
+ *
+ * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    if (verdict == LMC__DELTA) {
+        too_small = delta.worth;
+        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
+    }
+    lmc__encode_direct(e, coding, dst, cap, block);
+    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
+    if (verdict == LMC__DIRECT || best <= too_small) return;
+    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
+    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
@@ -8377,54 +8703,36 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
                                          size_t ws_size)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    enum lmc__verdict verdict = LMC__DIRECT;
     lmc__block_coding coding;
-    lmc__delta delta;
     lmc__encoder e;
-    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
+    lmc__block block;
+    unsigned header;
+    size_t cap;
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    memset(&coding, 0, sizeof coding);
-    coding.width = lmc_dtype_width(dtype);
-    coding.rotate = lmc__dtypes[dtype].is_float;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
-    n = size / coding.width;
-    if (base)
-        verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict == LMC__DELTA) {
-        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n,
-                          level);
-        if (coding.prediction == 0) { /* the sample has promised too much */
-            verdict = LMC__EITHER;
-            tried = delta.worth;
-        }
-    }
-    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
-        const size_t direct_size = coding.payload_size;
-        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src,
-                          base, n, level);
-        if (coding.prediction == 0 && direct_size)
-            lmc__encode_direct(&e, &coding, payload, cap, src, n,
-                               level); /* again what was overwritten */
-    }
+    block.src = src;
+    block.base = base;
+    block.level = level;
+    block.width = lmc_dtype_width(dtype);
+    block.rotate = lmc__dtypes[dtype].rotates;
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
+    block.n = size / block.width;
+    lmc__encode_payload(&e, &coding, payload, cap, &block);
+    header = lmc__log2_width(block.width);
     if (coding.payload_size) {
-        const unsigned residual = coding.rotate ? 4u : 0u;
-        lmc__put_block_header(out,
-                              lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 |
-                                  LMC__LAYOUT_PLANES << 5,
-                              coding.prediction, coding.grouping, n, coding.payload_size,
-                              coding.crcs, k, position);
+        header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
+                  coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
         coding.payload_size = size;
         memcpy(payload, src, size);
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, coding.crcs, k, position);
     }
+    lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
+                          coding.payload_size, coding.crcs, k, position);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
@@ -8489,6 +8797,427 @@ static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, s
     }
     *content = restored;
     *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+/* == codec/get_list.h ============================================================================= */
+
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+ *
+ * A node's children are read first, the left one and then the right one, and merged by its mask:
+ * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ *
+ * Safety: the input is not trusted, and these functions are all that walks it. Each read is
+ * preceded by one comparison with what is left. Nothing that is read becomes an address or a
+ * length, but two: the number of ones of a mask, which is at most the n that is known already,
+ * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
+ * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
+ * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
+
+/* What all functions that read a payload pass on. */
+typedef struct lmc__decoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    const uint8_t *in, *end; /* of the payload: what is left */
+    lmc__ahead ahead;
+} lmc__decoder;
+
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
+                                     size_t n);
+
+/* The next size bytes of the payload, or NULL if there are not so many. */
+LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
+{
+    const uint8_t *const taken = d->in;
+    if (LMC__UNLIKELY((size_t)(d->end - d->in) < size)) return NULL;
+    d->in += size;
+    return taken;
+}
+
+/* The unused bits of the last of size bytes that hold n bits are zero. */
+LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+{
+    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+}
+
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack. */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
+                                     const uint8_t **mask)
+{
+    const size_t size = (n + 7) / 8;
+    unsigned mode = 0;
+    if (lmc__has_mode(nesting, n)) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+    }
+    if (mode == 0) {
+        *mask = lmc__take(d, size);
+        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+    } else {
+        lmc__tree *const tree = &d->scratch->trees[nesting + 1];
+        uint8_t *list, *spare;
+        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        spare = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
+        LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
+        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        *mask = list;
+    }
+    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
+ * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
+ * list, which lent its room to both children in turn, is free for what they are merged to. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
+                                      uint8_t *spare, size_t n, lmc__merged *sides)
+{
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
+    const lmc__children children = lmc__get_children(tree, node);
+    size_t n_right;
+    LMC__TRY(lmc__get_mask(d, node.nesting, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (lmc__is_one_symbol(tree, children.left))
+        sides->left.value = tree->symbol[children.left.first_leaf];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(lmc__get_node(d, children.left, spare, list, n - n_right));
+    }
+    if (lmc__is_one_symbol(tree, children.right))
+        sides->right.value = tree->symbol[children.right.first_leaf];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, children.right, spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
+/* A node's n elements, to list; spare: a list of n. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
+                                     size_t n)
+{
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = d->stack.top;
+    lmc__merged sides;
+    unsigned flat_depth;
+
+    if (n == 0) return LMC_OK;
+    if (node.end_leaf - node.first_leaf == 1) {
+        if (node.first_leaf == tree->escape) {
+            const uint8_t *const symbols = lmc__take(d, n);
+            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            memcpy(list, symbols, n);
+        } else memset(list, tree->symbol[node.first_leaf], n);
+        return LMC_OK;
+    }
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if (flat_depth) {
+        const uint8_t *const bits = lmc__take(d, flat_depth * row);
+        unsigned i;
+        LMC__CHECK(bits, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat_depth; i++)
+            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__get_sides(d, node, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. */
+static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
+{
+    uint8_t lengths[256];
+    unsigned first, count, n_fields, escape_length = 0, i;
+    const uint8_t *const range = lmc__take(d, 2), *fields;
+    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    first = range[0];
+    count = range[1] + 1u;
+    n_fields = count + (has_escape ? 1 : 0);
+    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    fields = lmc__take(d, (n_fields + 1) / 2);
+    LMC__CHECK(fields, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
+    if (has_escape) {
+        escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
+        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+    }
+    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
+ * *root, whose sides stay in spare and on the stack: then the caller merges, perhaps on the way to
+ * somewhere else. root->mask NULL: it is in list. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
+                                     size_t n, lmc__merged *root)
+{
+    const lmc__tree *const tree = &d->scratch->trees[0];
+    lmc__node node;
+    LMC__TRY(lmc__get_tree_header(d, has_escape));
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) {
+        root->mask = NULL;
+        return lmc__get_node(d, node, list, spare, n);
+    }
+    return lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
+ * input behind it make it a list as it is, or on the stack. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    unsigned mode;
+    uint8_t *list, *top;
+    lmc__merged root;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    side->list = NULL;
+    side->value = 0;
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        side->value = *d->in++;
+        return LMC_OK;
+    }
+    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
+        side->list = lmc__take(d, n);
+        return LMC_OK;
+    }
+    side->list = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_RAW) {
+        const uint8_t *const raw = lmc__take(d, n);
+        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        memcpy(list, raw, n);
+        return LMC_OK;
+    }
+    top = d->stack.top;
+    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* == codec/get_planes.h =========================================================================== */
+
+/* The payload of a block without a prediction and without classes (spec 7.2, 7.4): put_planes.h
+ * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
+ * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+ *
+ *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
+ *                                                                                        +-> CRC
+ */
+
+/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
+{
+    size_t i;
+    joint->packed = lmc__take(d, joint->packed_size);
+    LMC__CHECK(joint->packed, LMC_ERR_CORRUPT);
+    for (i = n; i < joint->packed_size + joint->row; i++) /* places behind the last element */
+        LMC__CHECK(lmc__unpack(joint->packed, i, joint) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
+ * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
+ * that was in *root before is merged to its row first. */
+static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
+                                      uint8_t *spare, size_t n, lmc__merged *root)
+{
+    unsigned mode;
+    uint8_t *list;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
+        *row = lmc__take(d, n);
+        LMC__CHECK(*row, LMC_ERR_CORRUPT);
+        return LMC_OK;
+    }
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    if (mode != LMC__PLANE_CONSTANT && root->mask) {
+        d->k->merge(root->row, root->mask, n, root->left, root->right);
+        root->mask = NULL;
+    }
+    *row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        memset(list, *d->in++, n);
+        return LMC_OK;
+    }
+    root->plane = p;
+    root->row = list;
+    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
+}
+
+/* rotate and n_more: Residual and Joint of the block's header. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                       int rotate, unsigned n_more, uint32_t *crc)
+{
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__joint joint;
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL; /* there is none yet */
+    lmc__set_joint(&joint, n_more, 0, n);
+    if (n_more) {
+        const uint8_t *const offset = lmc__take(d, 2);
+        LMC__CHECK(offset, LMC_ERR_CORRUPT);
+        joint.offset = lmc__load16(offset);
+        LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);
+    }
+    for (p = 0; p < width; p++) {
+        if (n_more && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
+        else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (n_more) {
+        planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, n_more ? &joint : NULL, n, width,
+                           rotate, d->ahead);
+    if (d->ahead.data) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
+/* == codec/get_delta.h ============================================================================ */
+
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
+ * read twice: once to count the elements of each class, which says how long the lists are, and for
+ * its CRC, before anything is written; and once when the kernel ungroup takes each element's
+ * residual from the list of its class and adds the prediction. The output may be the prediction
+ * itself: an element of it is read before it is written, at the same place. Without classes and a
+ * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+
+/* What the start of the payload says. */
+typedef struct lmc__grouped_payload {
+    lmc__grouping grouping;
+    size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    int sparse;
+    lmc__class_sides sides;
+} lmc__grouped_payload;
+
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
+                                         const uint8_t *base, const lmc_block_info *info,
+                                         unsigned header)
+{
+    lmc__grouping *const grouping = &g->grouping;
+    const size_t n = info->n;
+    const uint8_t *thresholds;
+    unsigned c, p;
+    g->sparse = header >> 3 & 1;
+    grouping->n_classes = (header & 7) + 1;
+    grouping->n_natural = header >> 4 & 7;
+    thresholds = lmc__take(d, grouping->n_classes - 1);
+    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    for (c = 0; c + 1 < grouping->n_classes; c++) {
+        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        grouping->threshold[c] = thresholds[c];
+    }
+    g->n_of[0] = n;
+    if (base) {
+        const uint32_t base_crc =
+            grouping->n_classes == 1 ? d->k->crc32c(0, base, info->size)
+                                     : d->k->count_classes(g->n_of, base, n, info->width, grouping);
+        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
+    }
+    for (c = 0; c < grouping->n_classes && g->sparse; c++)
+        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < grouping->n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
+    return LMC_OK;
+}
+
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
+ * between the coded ones. */
+static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
+                                           unsigned c, size_t n_coded, uint8_t *spare,
+                                           lmc__side *side)
+{
+    const size_t n = g->n_of[c];
+    lmc__side zero, coded;
+    uint8_t *list, *top;
+    side->list = zero.list = NULL;
+    side->value = zero.value = 0;
+    if (n_coded == 0) return LMC_OK;
+    if (n_coded == n) return lmc__get_list(d, side, spare, n);
+    list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    top = d->stack.top;
+    LMC__TRY(lmc__get_list(d, &coded, spare, n_coded));
+    d->k->merge(list, g->masks[c], n, zero, coded);
+    d->stack.top = top;
+    side->list = list;
+    return LMC_OK;
+}
+
+/* Residuals of one class and no prediction are the planes of elements. */
+static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
+                                       size_t n, unsigned width, int rotate, uint32_t *crc)
+{
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        planes.row[p] = sides[p].list;
+        if (!sides[p].list) {
+            uint8_t *const list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            memset(list, sides[p].value, n);
+            planes.row[p] = list;
+        }
+    }
+    *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, rotate, d->ahead);
+    return LMC_OK;
+}
+
+/* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
+ * Grouping of the block's header. */
+static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, int subtract, unsigned header,
+                                      uint32_t *crc)
+{
+    const unsigned width = info->width;
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__grouped_payload g;
+    unsigned c, p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
+    for (c = 0; c < g.grouping.n_classes; c++) {
+        const size_t n_coded =
+            g.sparse && g.n_of[c] ? d->k->count_ones(g.masks[c], (g.n_of[c] + 7) / 8) : g.n_of[c];
+        for (p = g.grouping.n_natural; p < width; p++)
+            LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (base) *crc = d->k->ungroup(dst, base, &g.sides, n, width, subtract, &g.grouping, d->ahead);
+    else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
+    if (d->ahead.data) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -8675,216 +9404,36 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ============================================================================ */
 
-/* The payload of a block in layout planes. The last tree's root is merged with the join. */
-static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
-                                       int rotate, unsigned extra, uint32_t *crc)
-{
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    lmc__const_planes planes;
-    lmc__joint joint;
-    lmc__merged root;
-    unsigned p;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL;
-    lmc__set_joint(&joint, extra, 0, n);
-    if (extra) {
-        LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-        joint.offset = lmc__load16(d->in);
-        LMC__CHECK(joint.offset < 256u << extra, LMC_ERR_CORRUPT);
-        d->in += 2;
-    }
-    for (p = 0; p < width; p++) {
-        unsigned mode;
-        uint8_t *list;
-        if (extra && p == width - 2) {
-            size_t i;
-            LMC__CHECK((size_t)(d->end - d->in) >= joint.packed_size, LMC_ERR_CORRUPT);
-            joint.packed = d->in;
-            d->in += joint.packed_size;
-            for (i = n; i < joint.packed_size + joint.row; i++)
-                LMC__CHECK(lmc__unpack(joint.packed, i, &joint) == 0, LMC_ERR_CORRUPT);
-            continue;
-        }
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        mode = *d->in++;
-        if (mode == LMC__PLANE_RAW) { /* used where it lies */
-            LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-            planes.row[p] = d->in;
-            d->in += n;
-            continue;
-        }
-        LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-        if (mode != LMC__PLANE_CONSTANT &&
-            root.mask) { /* the spare is needed again; the mask may be above the row */
-            d->k->merge(root.row, root.mask, n, root.left, root.right);
-            root.mask = NULL;
-        }
-        planes.row[p] = list = lmc__push_list(&d->stack, n);
-        LMC__CHECK(list, LMC_ERR_WORKSPACE);
-        if (mode == LMC__PLANE_CONSTANT) {
-            LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-            memset(list, *d->in++, n);
-        } else {
-            root.plane = p;
-            root.row = list;
-            LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-        }
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (extra) {
-        planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
-    }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width,
-                           rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
-    return LMC_OK;
-}
+#ifndef LMC_NO_QUANTIZE
+#endif
 
-/* The payload of a block with a prediction or with classes (spec 7.3). base: as many bytes as dst,
- * which may be the same; or NULL. */
-static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                        const lmc_block_info *info, int subtract, unsigned coding,
+/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
+ * anything is done with it: the header when it is read; the size and the CRC of the prediction
+ * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
+ * content. So a wrong base is told from damage, and a caller that applies a delta to the base
+ * itself loses nothing if the base is the wrong one. */
+
+/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                        const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
-    const unsigned width = info->width;
-    const int sparse = coding >> 3 & 1;
-    const size_t n = info->n;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    const uint8_t *masks[LMC__MAX_CLASSES];
-    size_t n_of[LMC__MAX_CLASSES];
-    lmc__grouping grouping;
-    lmc__class_sides sides;
-    unsigned c, p;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    grouping.n_classes = (coding & 7) + 1;
-    grouping.n_natural = coding >> 4 & 7;
-    LMC__CHECK((size_t)(d->end - d->in) >= grouping.n_classes - 1, LMC_ERR_CORRUPT);
-    for (c = 0; c + 1 < grouping.n_classes; c++) {
-        grouping.threshold[c] = *d->in++;
-        LMC__CHECK(grouping.threshold[c] > (c ? grouping.threshold[c - 1] : 0), LMC_ERR_CORRUPT);
-    }
-    n_of[0] = n;
-    if (base) {
-        const uint32_t base_crc = grouping.n_classes == 1
-                                      ? d->k->crc32c(0, base, info->size)
-                                      : d->k->count_classes(n_of, base, n, width, &grouping);
-        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    }
-    for (c = 0; c < grouping.n_classes && sparse; c++)
-        if (n_of[c]) LMC__TRY(lmc__get_mask(d, 0, n_of[c], &masks[c]));
-    for (p = 0; p < grouping.n_natural; p++) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        sides.side[0][p].list = d->in;
-        d->in += n;
-    }
-    for (c = 0; c < grouping.n_classes; c++) {
-        const size_t m =
-            sparse && n_of[c] ? d->k->count_ones(masks[c], (n_of[c] + 7) / 8) : n_of[c];
-        for (p = grouping.n_natural; p < width; p++) {
-            lmc__side *const side = &sides.side[c][p];
-            side->list = NULL;
-            side->value = 0;
-            if (m == 0) continue;
-            if (sparse && m < n_of[c]) { /* between the coded ones: zeros */
-                lmc__side zero, coded;
-                uint8_t *const list = lmc__push_list(&d->stack, n_of[c]), *const top = d->stack.top;
-                LMC__CHECK(list, LMC_ERR_WORKSPACE);
-                LMC__TRY(lmc__get_list(d, &coded, spare, m));
-                zero.list = NULL;
-                zero.value = 0;
-                d->k->merge(list, masks[c], n_of[c], zero, coded);
-                d->stack.top = top;
-                side->list = list;
-            } else {
-                LMC__TRY(lmc__get_list(d, side, spare, m));
-            }
-        }
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &sides, n, width, subtract, &grouping, d->ahead);
-    else {
-        lmc__const_planes planes;
-        for (p = 0; p < width; p++) {
-            const lmc__side *const side = &sides.side[0][p];
-            planes.row[p] = side->list;
-            if (!side->list) {
-                uint8_t *const list = lmc__push_list(&d->stack, n);
-                LMC__CHECK(list, LMC_ERR_WORKSPACE);
-                memset(list, side->value, n);
-                planes.row[p] = list;
-            }
-        }
-        *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, subtract, d->ahead);
-    }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
-    return LMC_OK;
-}
-
-/* The header of a block, after its CRC. */
-static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
-{
-    const unsigned width = 1u << (src[1] & 3), layout = src[1] >> 5, grouping = src[3];
-    uint64_t size;
-    LMC__CHECK((src[1] >> 3 & 3) != 3 && layout <= LMC__LAYOUT_QUANTISED && src[2] <= 1 &&
-                   grouping < 0x80,
-               LMC_ERR_UNSUPPORTED);
-    info->n = lmc__load32(src + 4);
-    info->width = width;
-    info->crc = lmc__load32(src + 12);
-    info->stored = layout == LMC__LAYOUT_STORED;
-    info->has_prediction = src[2];
-    info->base_crc = lmc__load32(src + 16);
-    LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
-    size = (uint64_t)info->n * width;
-    if (info->stored)
-        LMC__CHECK(lmc__load32(src + 8) == size && (src[1] & 0x1C) == 0 && src[2] == 0 &&
-                       grouping == 0,
-                   LMC_ERR_CORRUPT);
-    else LMC__CHECK(lmc__load32(src + 8) < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED)
-        LMC__CHECK((width == 2 || width == 4) && (src[1] & 0x1C) == 0 && grouping == 0,
-                   LMC_ERR_CORRUPT);
-    if (src[1] & 0x18)
-        LMC__CHECK(width > 1 && src[2] == 0 && grouping == 0, LMC_ERR_CORRUPT); /* joint */
-    LMC__CHECK(src[2] || ((grouping & 7) == 0 && info->base_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(grouping >> 4 == 0 ||
-                   (grouping >> 4 < width && (grouping & 7) != 0 && (grouping & 8) == 0),
-               LMC_ERR_CORRUPT);
-    info->size = (size_t)size; /* at most 8 MiB */
-    info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)lmc__load32(src + 8);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
-                                            size_t src_size, lmc_position position,
-                                            lmc_block_info *info)
-{
-    uint8_t place[8];
-    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
-    lmc__store32(place, position.run);
-    lmc__store32(place + 4, position.block);
-    LMC__CHECK(k->crc32c(k->crc32c(0, place, 8), src, 20) == lmc__load32(src + 20),
-               LMC_ERR_CHECKSUM);
-    return lmc__parse_block_info(src, info);
-}
-
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
-                                            lmc_block_info *info)
-{
-    lmc_block_info found;
-    if (!src || !info) return LMC_ERR_ARGUMENT;
-    LMC__TRY(
-        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
-    *info = found;
-    return LMC_OK;
+    const unsigned coding = src[1], grouping = src[3];
+    const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTISED)
+#ifndef LMC_NO_QUANTIZE
+        return lmc__get_quantised(d, dst, base, info, crc);
+#else
+        return LMC_ERR_UNSUPPORTED;
+#endif
+    if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
+    return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
+                           crc);
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. base: as many bytes; NULL where there is none. */
+ * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
+ * prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
                                          const uint8_t *src, const lmc_block_info *info,
                                          const uint8_t *base, void *ws, size_t ws_size)
@@ -8900,15 +9449,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
         d.ahead = ahead;
-        if (info->has_prediction) LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-        if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
-            LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
-        else if (info->has_prediction || src[3])
-            LMC__TRY(lmc__get_classes(&d, dst, info->has_prediction ? base : NULL, info,
-                                      src[1] >> 2 & 1, src[3], &crc));
-        else
-            LMC__TRY(lmc__get_planes(&d, dst, info->n, info->width, src[1] >> 2 & 1,
-                                     src[1] >> 3 & 3, &crc));
+        if (!info->has_prediction) base = NULL;
+        else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
+        LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
@@ -9056,7 +9599,15 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 
 /* == tensor/tensor.h ============================================================================== */
 
-/* Decoded tensors of this size on do not stay in caches: a block is gone when the last is done. */
+/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
+ * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+ *
+ * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
+ * one decoded block behind it. */
+
+/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
+ * is done. They are written past the caches. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
@@ -9094,22 +9645,28 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
+LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
+{
+    return size / block_size + (size % block_size ? 1 : 0);
+}
+
+#ifndef LMC_NO_ENCODER
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
     uint64_t headers;
     if (block_size == 0) return UINT64_MAX;
-    headers = (size / block_size + (size % block_size ? 1 : 0)) *
-              LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
+    headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
     return size <= UINT64_MAX - headers ? size + headers : UINT64_MAX;
 }
+#endif
 
-/* Jobs, then the workspaces of the workers, each with room for a block. */
+/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
+ * while one is encoded, what the one before has made is packed. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
-    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) *
-                             sizeof(lmc__job); /* encoding: two waves take turns */
+    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
     const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
     uint64_t needed;
     memset(wave, 0, sizeof *wave);
@@ -9134,127 +9691,273 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
 }
 
-/* While a wave is coded, what the one before has made is moved down to its place. */
-typedef struct lmc__packing {
-    lmc__wave wave;
-    const lmc__job *jobs; /* of the wave before */
-    size_t n;
-    uint8_t *end; /* of what is in its place */
-} lmc__packing;
+/* == tensor/encode_tensor.h ======================================================================= */
 
-static void lmc__pack_wave(lmc__packing *packing)
+/* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
+ * the next one is begun before. So each block of a wave is made in a slot that is large enough for
+ * any, and then moved down to where the one before it ends:
+ *
+ *     one worker        a wave is one block, and lands where it stays
+ *     several workers   if dst has room for the slots of all blocks, block i is made in slot i, and
+ *                       while a wave is made, the one before is packed by one more task:
+ *
+ *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
+ *
+ *                       that is safe, because packed bytes only ever move down, to places below the
+ *                       slots that are being written. Else a wave's slots follow what is packed,
+ *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *
+ * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+typedef struct lmc__tensor_encoding {
+    const uint8_t *src;
+    size_t size, block_size;
+    uint64_t n_blocks;
+    const lmc_tensor_options *options;
+    const lmc_quantizer *quantizer; /* of lmc__take_quantizer, or NULL */
+    lmc__wave wave;
+    uint8_t *dst;
+    size_t dst_cap;
+    uint8_t *packed;           /* the end of what is in its place */
+    const lmc__job *made_jobs; /* a wave that is made, and is yet to be packed */
+    size_t n_made;
+} lmc__tensor_encoding;
+
+/* Moves the blocks of the wave that is made down to their place. */
+static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
-    for (i = 0; i < packing->n; i++) {
-        const lmc__job *job = &packing->jobs[i];
-        if (job->dst != packing->end) memmove(packing->end, job->dst, job->dst_size);
-        packing->end += job->dst_size;
+    for (i = 0; i < t->n_made; i++) {
+        const lmc__job *job = &t->made_jobs[i];
+        if (job->dst != t->packed) memmove(t->packed, job->dst, job->dst_size);
+        t->packed += job->dst_size;
     }
-    packing->n = 0;
+    t->n_made = 0;
 }
 
-static void lmc__pack_task(void *arg, size_t index, unsigned worker)
+/* Task 0 packs one wave, the others make the next one. */
+static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
-    lmc__packing *packing = (lmc__packing *)arg;
-    if (index == 0) lmc__pack_wave(packing);
-    else lmc__encode_task(&packing->wave, index - 1, worker);
+    lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
+    if (index == 0) lmc__pack_wave(t);
+    else lmc__encode_task(&t->wave, index - 1, worker);
 }
 
-/* The first block's sample says that the prediction is worth nothing: then blocks are better cut as
- * if there were none. */
-static int lmc__is_useless(const lmc__wave *wave, const lmc_tensor_options *options,
-                           const uint8_t *src, size_t size)
+/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots from
+ * `place` on; the last one gets what room there is, if that is the first of all. Returns their
+ * number, 1 at least. */
+static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
+                             uint8_t *place)
 {
-    const unsigned width = lmc_dtype_width(options->dtype);
+    const lmc_tensor_options *const options = t->options;
+    size_t n;
+    for (n = 0; n < max_jobs && first + n < t->n_blocks; n++) {
+        lmc__job *const job = &t->wave.jobs[n];
+        const size_t at = (size_t)(first + n) * t->block_size,
+                     room = t->dst_cap - (size_t)(place - t->dst);
+        size_t slot;
+        job->src = t->src + at;
+        job->src_size = lmc__min(t->block_size, t->size - at);
+        job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
+        slot = lmc_bound_block(job->src_size);
+        if (slot > room && n > 0) break;
+        job->dst = place;
+        job->dst_size = lmc__min(slot, room);
+        job->dtype = options->dtype;
+        job->level = options->level;
+        job->quantizer = t->quantizer;
+        job->first_element = at / lmc_dtype_width(options->dtype);
+        job->position.run = options->run;
+        job->position.block = (uint32_t)(first + n);
+        place += job->dst_size;
+    }
+    return n;
+}
+
+/* Waves of max_jobs that are made behind what is packed, and then packed: also of one block each.
+ */
+static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
+{
+    uint64_t block;
+    size_t n;
+    for (block = 0; block < t->n_blocks; block += n) {
+        n = lmc__plan_wave(t, block, max_jobs, t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
+        LMC__TRY(lmc__wave_status(&t->wave, n));
+        t->made_jobs = t->wave.jobs;
+        t->n_made = n;
+        lmc__pack_wave(t);
+    }
+    return LMC_OK;
+}
+
+/* Waves that are made in the slots of their blocks, while the one before is packed. */
+static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+{
+    const lmc_parallel *const parallel = t->options->parallel;
+    const size_t slot = lmc_bound_block(t->block_size);
+    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    uint64_t block;
+    size_t n;
+    for (block = 0; block < t->n_blocks; block += n) {
+        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
+        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1);
+        LMC__TRY(lmc__wave_status(&t->wave, n));
+        t->made_jobs = t->wave.jobs;
+        t->n_made = n;
+        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+    }
+    lmc__pack_wave(t);
+    return LMC_OK;
+}
+
+/* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
+ * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
+ * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+static int lmc__is_useless(const lmc__tensor_encoding *t)
+{
+    const lmc_tensor_options *const options = t->options;
+    lmc__block block;
     lmc__delta delta;
     lmc__encoder e;
-    e.k = wave->k;
-    e.scratch = lmc__open_workspace(&e.stack, wave->workspaces, wave->workspace_size);
-    return lmc__plan_delta(&e, &delta, src, (const uint8_t *)options->prediction, size / width,
-                           width, lmc__dtypes[options->dtype].is_float,
-                           LMC_LEVEL_DEFAULT) == LMC__DIRECT;
+    if (!options->prediction || t->quantizer || options->log2_block != 0 ||
+        options->dtype == LMC_AUTO || t->size == 0)
+        return 0;
+    e.k = t->wave.k;
+    e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
+    block.src = t->src;
+    block.base = (const uint8_t *)options->prediction;
+    block.width = lmc_dtype_width(options->dtype);
+    block.n = lmc__min(t->size, t->block_size) / block.width;
+    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.level = LMC_LEVEL_DEFAULT;
+    return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
+
+#ifndef LMC_NO_QUANTIZE
+/* The quantizer, unless it is one that keeps the tensor as it is; it must be of a tensor like this.
+ */
+static enum lmc_status lmc__take_quantizer(lmc__tensor_encoding *t)
+{
+    const lmc_tensor_options *const options = t->options;
+    const lmc_quantizer *const quantizer = options->quantizer;
+    if (!quantizer || quantizer->info.is_lossless) return LMC_OK;
+    if (quantizer->width != lmc_dtype_width(options->dtype) ||
+        (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
+        quantizer->n * quantizer->width != t->size ||
+        quantizer->is_predicted != (options->prediction != NULL))
+        return LMC_ERR_ARGUMENT;
+    t->quantizer = quantizer;
+    return LMC_OK;
+}
+#endif
 
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
-    const uint8_t *in = (const uint8_t *)src;
-    uint8_t *out = (uint8_t *)dst;
-    lmc__packing packing;
-    lmc__wave *const wave = &packing.wave;
-    size_t max_jobs, block, n;
-    uint64_t n_blocks;
-    int is_serial, in_own_place;
-    lmc__job *first;
-    const lmc_quantizer *const quantizer =
-        options && options->quantizer && !options->quantizer->info.is_lossless ? options->quantizer
-                                                                               : NULL;
-    if (block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
+    lmc_tensor_options direct;
+    lmc__tensor_encoding t;
+    memset(&t, 0, sizeof t);
+    t.src = (const uint8_t *)src;
+    t.size = size;
+    t.block_size = lmc__get_tensor_block_size(options);
+    t.options = options;
+    if (t.block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
         size % lmc_dtype_width(options->dtype))
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-    if (quantizer && (quantizer->width != lmc_dtype_width(options->dtype) ||
-                      (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-                      quantizer->n * quantizer->width != size ||
-                      quantizer->is_predicted != (options->prediction != NULL)))
-        return LMC_ERR_ARGUMENT;
-    n_blocks = size / block_size + (size % block_size ? 1 : 0);
-    if (n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
-    if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
-    lmc__set_tensor_wave(wave, options, block_size, ws);
-    if (options->prediction && !quantizer && options->log2_block == 0 &&
-        options->dtype != LMC_AUTO && size != 0 &&
-        lmc__is_useless(wave, options, in, lmc__min(size, block_size))) {
-        lmc_tensor_options direct = *options; /* which takes less workspace */
+#ifndef LMC_NO_QUANTIZE
+    LMC__TRY(lmc__take_quantizer(&t));
+#endif
+    lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
+    if (lmc__is_useless(&t)) {
+        direct = *options; /* which takes less workspace: its blocks are not larger */
         direct.prediction = NULL;
-        return lmc_encode_tensor(dst, dst_cap, dst_size, src, size, &direct, ws, ws_size);
+        t.options = &direct;
+        t.block_size = lmc__get_tensor_block_size(&direct);
+        lmc__set_tensor_wave(&t.wave, &direct, t.block_size, ws);
     }
-    first = wave->jobs;
-    is_serial = lmc__count_workers(options->parallel) == 1;
-    max_jobs = is_serial ? 1
-                         : lmc__count_jobs(options->parallel,
-                                           block_size); /* one lands in its place at once */
-    /* Every block has a place of its own, where it would land if none gets smaller; if dst is too
-     * small for that, or waits for it, blocks land behind what is packed. */
-    in_own_place = !is_serial && dst_cap >= lmc_bound_tensor(size, options);
-    packing.n = 0;
-    packing.end = out;
-    for (block = 0; block < n_blocks; block += n) {
-        uint8_t *place;
-        if (!in_own_place) lmc__pack_wave(&packing);
-        place = in_own_place ? out + block * lmc_bound_block(block_size) : packing.end;
-        for (n = 0; n < max_jobs && block + n < n_blocks; n++) {
-            lmc__job *job = &wave->jobs[n];
-            const size_t at = (block + n) * block_size, room = dst_cap - (size_t)(place - out);
-            size_t slot;
-            job->src = in + at;
-            job->src_size = lmc__min(block_size, size - at);
-            job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
-            slot = lmc_bound_block(job->src_size);
-            if (slot > room && n > 0) break;
-            job->dst = place;
-            job->dst_size = lmc__min(slot, room);
-            job->dtype = options->dtype;
-            job->level = options->level;
-            job->quantizer = quantizer;
-            job->first_element = at / lmc_dtype_width(options->dtype);
-            job->position.run = options->run;
-            job->position.block = (uint32_t)(block + n);
-            place += job->dst_size;
-        }
-        if (is_serial) lmc__encode_task(wave, 0, 0);
-        else options->parallel->run(options->parallel->user, lmc__pack_task, &packing, n + 1);
-        LMC__TRY(lmc__wave_status(wave, n));
-        packing.jobs = wave->jobs;
-        packing.n = n;
-        wave->jobs = wave->jobs == first ? first + max_jobs : first;
+    t.n_blocks = lmc__count_blocks(size, t.block_size);
+    if (t.n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
+    if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
+    t.dst = t.packed = (uint8_t *)dst;
+    t.dst_cap = dst_cap;
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
+    else {
+        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
+        if (dst_cap >= lmc_bound_tensor(size, t.options))
+            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
+        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
     }
-    lmc__pack_wave(&packing);
-    *dst_size = (size_t)(packing.end - out);
+    *dst_size = (size_t)(t.packed - t.dst);
+    return LMC_OK;
+}
+
+/* == tensor/decode_tensor.h ======================================================================= */
+
+/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
+ * are walked from the start; those before the range are checked and skipped. Each header is checked
+ * before it is used to find the next one.
+ *
+ * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
+ * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
+ * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
+ * all of the tensor is decoded; a part cannot be. */
+typedef struct lmc__tensor_decoding {
+    const uint8_t *src;
+    size_t src_size;
+    uint8_t *dst;         /* where the range goes */
+    uint64_t first, last; /* the range: bytes [first, last) of the tensor */
+    uint64_t total_size;
+    const lmc_tensor_options *options;
+    lmc__wave wave;
+    size_t used;        /* bytes of src that have been walked over */
+    uint64_t at, block; /* where the next block belongs, and its number */
+    uint64_t
+        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+} lmc__tensor_decoding;
+
+/* Reads the next block's header into job, and moves behind the block. */
+static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const src = t->src + t->used;
+    const size_t left = t->src_size - t->used;
+    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    job->position.run = t->options->run;
+    job->position.block = (uint32_t)t->block++;
+    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->position, &job->info));
+    LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
+    if (t->block_size == 0) t->block_size = job->info.size;
+    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    job->src = src;
+    t->used += job->info.encoded_size;
+    t->at += job->info.size;
+    return LMC_OK;
+}
+
+/* The rest of a job, for a block that ends behind the start of the range. */
+static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const base = (const uint8_t *)t->options->prediction;
+    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const size_t temp_size = t->wave.temp_size;
+    job->base = base ? base + (size_t)start : NULL;
+    job->skip = start < t->first ? (size_t)(t->first - start) : 0;
+    job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
+    job->dst = t->dst + (size_t)(start + job->skip - t->first);
+    job->ahead.data = NULL;
+    job->ahead.size = 0;
+    if (t->last - t->first >= LMC__STREAM_FROM && job->keep == job->info.size) {
+        job->ahead.data = t->src + t->used;
+        job->ahead.size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+    }
+    /* the prediction before the workspace, for with one that is larger */
+    LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
+    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n) ||
+        (job->keep != job->info.size && job->info.size > temp_size))
+        return LMC_ERR_WORKSPACE;
     return LMC_OK;
 }
 
@@ -9264,57 +9967,37 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           size_t ws_size)
 {
     const size_t temp_size = lmc__get_tensor_block_size(options);
-    const uint8_t *in = (const uint8_t *)src;
-    uint8_t *out = (uint8_t *)dst;
-    uint64_t at = 0, block_size = 0, block = 0;
-    size_t used = 0, max_jobs;
-    lmc__wave wave;
+    lmc__tensor_decoding t;
+    size_t max_jobs;
     if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != total_size) return LMC_ERR_BASE_WRONG;
     LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
-    lmc__set_tensor_wave(&wave, options, temp_size, ws);
+    memset(&t, 0, sizeof t);
+    t.src = (const uint8_t *)src;
+    t.src_size = src_size;
+    t.dst = (uint8_t *)dst;
+    t.first = offset;
+    t.last = offset + size;
+    t.total_size = total_size;
+    t.options = options;
+    lmc__set_tensor_wave(&t.wave, options, temp_size, ws);
     max_jobs = lmc__count_jobs(options->parallel, temp_size);
-    while (size != 0 && at < offset + size) {
+    while (size != 0 && t.at < t.last) {
         size_t n = 0;
-        while (n < max_jobs && at < offset + size) {
-            lmc__job *job = &wave.jobs[n];
-            LMC__CHECK(block <= UINT32_MAX, LMC_ERR_CORRUPT);
-            job->position.run = options->run;
-            job->position.block = (uint32_t)block++;
-            LMC__TRY(lmc__read_block_info(wave.k, in + used, src_size - used, job->position,
-                                          &job->info));
-            LMC__CHECK(job->info.encoded_size <= src_size - used, LMC_ERR_TRUNCATED);
-            if (block_size == 0) block_size = job->info.size;
-            LMC__CHECK(job->info.size == lmc__min64(block_size, total_size - at), LMC_ERR_CORRUPT);
-            job->src = in + used;
-            job->base =
-                options->prediction ? (const uint8_t *)options->prediction + (size_t)at : NULL;
-            used += job->info.encoded_size;
-            if (at + job->info.size > offset) {
-                job->skip = at < offset ? (size_t)(offset - at) : 0;
-                job->keep = (size_t)lmc__min64(job->info.size - job->skip,
-                                               offset + size - (at + job->skip));
-                job->dst = out + (size_t)(at + job->skip - offset);
-                job->ahead.data =
-                    size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
-                job->ahead.size =
-                    job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
-                LMC__CHECK(options->prediction || !job->info.has_prediction,
-                           LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
-                if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
-                    (job->keep != job->info.size && job->info.size > temp_size))
-                    return LMC_ERR_WORKSPACE;
-                n++;
-            }
-            at += job->info.size;
+        while (n < max_jobs && t.at < t.last) {
+            lmc__job *const job = &t.wave.jobs[n];
+            LMC__TRY(lmc__next_block(&t, job));
+            if (t.at <= t.first) continue; /* before the range */
+            LMC__TRY(lmc__plan_decoding(&t, job));
+            n++;
         }
-        lmc__run_tasks(options->parallel, lmc__decode_task, &wave, n);
-        LMC__TRY(lmc__wave_status(&wave, n));
+        lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
+        LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 

@@ -564,8 +564,8 @@ typedef struct lmc_reader_options { /* all zero: defaults */
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
     lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only once;
-                             none of the others is to be in use by another thread */
+                             that a chain of deltas, each a   lender to the next, has buffers only
+                             once;   none of the others is to be in use by another thread */
     int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
 } lmc_reader_options;
 

@@ -110,37 +110,6 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q,
     return exceptions;
 }
 
-/* A list of n > 0 bytes (spec 8): row is not changed; work and spare are lists. Returns 0 if there
- * is no room. */
-static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, enum lmc_level level)
-{
-    lmc__plan *const plan = &e->scratch->plans[0];
-    uint8_t *const start = e->out, *const end = e->end;
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
-    if ((choice == LMC__CHOOSE_CONSTANT || plan->is_one_symbol) && e->k->is_constant(row, n)) {
-        if (end - start < 2) return 0;
-        start[0] = LMC__PLANE_CONSTANT;
-        start[1] = row[0];
-        e->out += 2;
-        return 1;
-    }
-    if (choice == LMC__CHOOSE_TREE) {
-        int fits;
-        if ((size_t)(end - start) > n) e->end = start + n; /* longer than raw is no use */
-        memcpy(work, row, n);
-        fits = lmc__put_tree(e, plan, work, spare, n);
-        e->end = end;
-        if (fits) return 1;
-        e->out = start;
-    }
-    if ((size_t)(end - start) < n + 1) return 0;
-    start[0] = LMC__PLANE_RAW;
-    memcpy(start + 1, row, n);
-    e->out += n + 1;
-    return 1;
-}
-
 /* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
  * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
 static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
