@@ -11,6 +11,7 @@
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
@@ -175,18 +176,10 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    memset(header, 0, sizeof header);
-    memcpy(header, lmc__magic, 8);
-    header[8] = LMC_FORMAT_MAJOR;
-    header[9] = LMC_FORMAT_MINOR;
-    lmc__store16(header + 10, LMC__HEADER_SIZE);
-    lmc__store32(header + 12, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL);
-    if (options->base) {
-        memcpy(header + 32, w->origin.identity, LMC_IDENTITY_SIZE);
-        lmc__store32(header + 64, options->base->chain_depth + 1);
-        if (options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    }
-    lmc__store32(header + 76, w->coder.wave.k->crc32c(0, header, 76));
+    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
+    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+                    options->base ? w->origin.identity : NULL,
+                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
     if (status != LMC_OK) {
         lmc_free_writer(w);
@@ -719,12 +712,7 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    memset(trailer, 0, sizeof trailer);
-    lmc__store64(trailer, index_at);
-    lmc__store64(trailer + 8, w->offset - index_at);
-    lmc__store64(trailer + 16, w->offset + LMC__TRAILER_SIZE);
-    lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
-    memcpy(trailer + 32, lmc__end_magic, 8);
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
