@@ -2,9 +2,12 @@
 #   make              build/lmc, the command (needs a C compiler and jansson)
 #   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other languages
 #   make demo         install what is missing, then compress, list, verify and restore a sample
-#   make test         install what is missing, then run the tests
+#   make check        install what is missing, then run the quick tests: three minutes, for every change
+#   make test         all suites, as continuous integration runs them: a quarter of an hour
+#   make test-all     that, test-cross, test-long and test-avx512
 #   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
-#   make test-long    large files and many random damages; takes its time
+#   make test-long    large files, many random damages, crashes and kills; takes its time
+#   make test-avx512  the kernels of AVX-512 on an emulated machine that has it
 #   make analyse      static analysis: clang-tidy and cppcheck; takes its time
 #   make fuzz         the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to build/fuzz/; see fuzz/README.md
 #   make test-mutants how many of some hundred bugs, put into lmc.h one at a time, the tests catch
@@ -16,8 +19,6 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 WARNINGS = -Wall -Wextra -Wpedantic
-CROSS = s390x aarch64 arm riscv64 wasm ppc64le arm_simde riscv64_simde s390x_simde mingw
-SUITES = kernels block tensor snapshot delta in_place corrupt salvage quantise
 
 all: build/lmc
 
@@ -85,19 +86,26 @@ demo:
 	@du -sb examples/data build/demo/sample.lmc | awk '{print $$1 " bytes: " $$2}'
 	@echo "restored, byte for byte"
 
+check:
+	tests/install check
+	tests/run --check
+
 test:
 	tests/install test
-	$(MAKE) build/lmc
 	tests/run
+
+test-all:
+	tests/install cross
+	tests/install avx512
+	tests/run --all
 
 test-cross:
 	tests/install cross
-	tests/run $(foreach build,$(CROSS),$(SUITES:%=$(build):%)) determinism--long
+	tests/run --cross
 
 test-long:
 	tests/install test
-	$(MAKE) build/lmc
-	tests/run gcc:snapshot--long gcc:corrupt--long sanitize:corrupt--long $(foreach program,block tensor snapshot delta in_place salvage,sanitize:$(program)--long) gcc:quantise--long clang:quantise scalar:quantise sanitize:quantise--long gcc_ubsan:block--long gcc_ubsan:kernels thread:delta $(SUITES:%=memory:%) command--long recode--long weight_sync--long apply--long series--long series--kills faults--long faults--sanitize limits--long
+	tests/run --long
 
 analyse:
 	tests/install analyse
@@ -132,4 +140,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo test test-cross test-long analyse fuzz test-mutants bench install clean FORCE
+.PHONY: all demo check test test-all test-cross test-long analyse fuzz test-mutants bench install clean FORCE

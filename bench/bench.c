@@ -1,16 +1,19 @@
-/* In-process benchmark of LMC alone: kernels, whole codec, block sizes, threads. (peers.py measures others beside it.)
+/* In-process benchmark of LMC alone: kernels, whole codec, block sizes, threads. (peers.py measures
+ * others beside it.)
  *
  *   bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts LIST] [--json FILE] [FILE...]
  *
- * Parts, in this order; the default is all: kernels, codec, blocks, huge, threads. Data sets: synthetic ones of N MB (default 256; MB
- * are 10^6 bytes), then the FILEs: tensor data of safetensors files whose name says the dtype, as in model.bf16.safetensors;
- * files of one name (the steps of a series) are joined, and repeated until they fill N MB, so that they stand beside the
+ * Parts, in this order; the default is all: kernels, codec, blocks, huge, threads. Data sets:
+ * synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
+ * safetensors files whose name says the dtype, as in model.bf16.safetensors; files of one name (the
+ * steps of a series) are joined, and repeated until they fill N MB, so that they stand beside the
  * synthetic ones and not in a cache: blocks are coded alone, so the repetition changes no size.
  *
- * Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the same buffer and each tier's encoder and
- * decoder take turns; medians are shown, in GB (10^9 bytes) of original data per second. Cycles are ticks of the time stamp
- * counter, which runs at one rate whatever the core's clock does; "-" where there is none. Whatever is measured is compared:
- * decoded data with the original, a kernel's output with the scalar one's. Markdown to stdout, JSON to FILE. */
+ * Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the same buffer and
+ * each tier's encoder and decoder take turns; medians are shown, in GB (10^9 bytes) of original
+ * data per second. Cycles are ticks of the time stamp counter, which runs at one rate whatever the
+ * core's clock does; "-" where there is none. Whatever is measured is compared: decoded data with
+ * the original, a kernel's output with the scalar one's. Markdown to stdout, JSON to FILE. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -65,21 +68,26 @@ static const char *cycles(double gb_s)
 
 static double json_cycles(double gb_s) { return tick_rate() / (gb_s * 1e9); } /* 0: unknown */
 
-/* == kernels ========================================================================================================
- * Each works on one block of bf16 weights (or fp32), so all it touches lies in L2. A new kernel is a function and a line in
- * the table. A function returns how many bytes it handled, and adds what it wrote to a checksum if one is wanted. */
+/* == kernels ====================================
+ * Each works on one block of bf16 weights (or fp32), so all it touches lies in L2. A new kernel is
+ * a function and a line in the table. A function returns how many bytes it handled, and adds what
+ * it wrote to a checksum if one is wanted. */
 
 #define KERNEL_N 65536u
 
 static struct fixture {
-    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD], out_mask[KERNEL_N / 8 + LMC__PAD];
+    uint8_t out[4 * KERNEL_N + LMC__PAD], out2[KERNEL_N + LMC__PAD],
+        out_mask[KERNEL_N / 8 + LMC__PAD];
     uint8_t bf16[2 * KERNEL_N], fp32[4 * KERNEL_N];
-    uint8_t rows[4][KERNEL_N];                                   /* the planes of fp32 */
-    uint8_t exponents[KERNEL_N + LMC__PAD], ranks[KERNEL_N + LMC__PAD]; /* as values; by rank, most frequent first */
+    uint8_t rows[4][KERNEL_N]; /* the planes of fp32 */
+    /* as values; by rank, most frequent first */
+    uint8_t exponents[KERNEL_N + LMC__PAD], ranks[KERNEL_N + LMC__PAD];
     uint8_t constant[KERNEL_N + LMC__PAD];
-    uint8_t left[KERNEL_N + LMC__PAD], right[KERNEL_N + LMC__PAD], mask[KERNEL_N / 8 + LMC__PAD]; /* ranks, partitioned */
-    uint8_t small[5][KERNEL_N + LMC__PAD];                       /* by depth: ranks modulo 2^depth */
-    uint8_t bits[5][KERNEL_N];                                   /* those, flattened */
+    /* ranks, partitioned */
+    uint8_t left[KERNEL_N + LMC__PAD], right[KERNEL_N + LMC__PAD], mask[KERNEL_N / 8 + LMC__PAD];
+    /* by depth: ranks modulo 2^depth */
+    uint8_t small[5][KERNEL_N + LMC__PAD];
+    uint8_t bits[5][KERNEL_N]; /* those, flattened */
     uint8_t table[256], split;
     uint8_t out_rows[4][KERNEL_N + LMC__PAD];
 } fix;
@@ -116,8 +124,14 @@ static size_t split(const lmc__kernels *k, checksum *sum, const uint8_t *src, un
     for (p = 0; p < width; p++) wrote(sum, fix.out_rows[p], KERNEL_N);
     return (size_t)width * KERNEL_N;
 }
-static size_t run_split_2(const lmc__kernels *k, checksum *sum) { return split(k, sum, fix.bf16, 2); }
-static size_t run_split_4(const lmc__kernels *k, checksum *sum) { return split(k, sum, fix.fp32, 4); }
+static size_t run_split_2(const lmc__kernels *k, checksum *sum)
+{
+    return split(k, sum, fix.bf16, 2);
+}
+static size_t run_split_4(const lmc__kernels *k, checksum *sum)
+{
+    return split(k, sum, fix.fp32, 4);
+}
 
 static size_t split_root(const lmc__kernels *k, checksum *sum, const uint8_t *src, unsigned width)
 {
@@ -141,10 +155,17 @@ static size_t split_root(const lmc__kernels *k, checksum *sum, const uint8_t *sr
     wrote(sum, &crc, sizeof crc);
     return (size_t)width * KERNEL_N;
 }
-static size_t run_split_root_2(const lmc__kernels *k, checksum *sum) { return split_root(k, sum, fix.bf16, 2); }
-static size_t run_split_root_4(const lmc__kernels *k, checksum *sum) { return split_root(k, sum, fix.fp32, 4); }
+static size_t run_split_root_2(const lmc__kernels *k, checksum *sum)
+{
+    return split_root(k, sum, fix.bf16, 2);
+}
+static size_t run_split_root_4(const lmc__kernels *k, checksum *sum)
+{
+    return split_root(k, sum, fix.fp32, 4);
+}
 
-/* with_root: the top plane is merged of two lists of ranks, else taken as it is. It is not what split_root would give: only its use counts. */
+/* with_root: the top plane is merged of two lists of ranks, else taken as it is. It is not what
+ * split_root would give: only its use counts. */
 static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, int with_root)
 {
     const lmc__ahead ahead = {NULL, 0};
@@ -167,8 +188,14 @@ static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, in
 }
 static size_t run_join_2(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 2, 0); }
 static size_t run_join_4(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 4, 0); }
-static size_t run_join_root_2(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 2, 1); }
-static size_t run_join_root_4(const lmc__kernels *k, checksum *sum) { return join_root(k, sum, 4, 1); }
+static size_t run_join_root_2(const lmc__kernels *k, checksum *sum)
+{
+    return join_root(k, sum, 2, 1);
+}
+static size_t run_join_root_4(const lmc__kernels *k, checksum *sum)
+{
+    return join_root(k, sum, 4, 1);
+}
 
 static size_t run_is_constant(const lmc__kernels *k, checksum *sum)
 {
@@ -192,9 +219,18 @@ static size_t partition(const lmc__kernels *k, checksum *sum, uint8_t *left, uin
     if (right != NULL) wrote(sum, right, n_right);
     return KERNEL_N;
 }
-static size_t run_partition_both(const lmc__kernels *k, checksum *sum) { return partition(k, sum, fix.out, fix.out2); }
-static size_t run_partition_right(const lmc__kernels *k, checksum *sum) { return partition(k, sum, NULL, fix.out2); }
-static size_t run_partition_none(const lmc__kernels *k, checksum *sum) { return partition(k, sum, NULL, NULL); }
+static size_t run_partition_both(const lmc__kernels *k, checksum *sum)
+{
+    return partition(k, sum, fix.out, fix.out2);
+}
+static size_t run_partition_right(const lmc__kernels *k, checksum *sum)
+{
+    return partition(k, sum, NULL, fix.out2);
+}
+static size_t run_partition_none(const lmc__kernels *k, checksum *sum)
+{
+    return partition(k, sum, NULL, NULL);
+}
 
 static size_t merge(const lmc__kernels *k, checksum *sum, const uint8_t *left, const uint8_t *right)
 {
@@ -207,9 +243,18 @@ static size_t merge(const lmc__kernels *k, checksum *sum, const uint8_t *left, c
     wrote(sum, fix.out, KERNEL_N);
     return KERNEL_N;
 }
-static size_t run_merge_lists(const lmc__kernels *k, checksum *sum) { return merge(k, sum, fix.left, fix.right); }
-static size_t run_merge_leaf(const lmc__kernels *k, checksum *sum) { return merge(k, sum, NULL, fix.right); }
-static size_t run_merge_leaves(const lmc__kernels *k, checksum *sum) { return merge(k, sum, NULL, NULL); }
+static size_t run_merge_lists(const lmc__kernels *k, checksum *sum)
+{
+    return merge(k, sum, fix.left, fix.right);
+}
+static size_t run_merge_leaf(const lmc__kernels *k, checksum *sum)
+{
+    return merge(k, sum, NULL, fix.right);
+}
+static size_t run_merge_leaves(const lmc__kernels *k, checksum *sum)
+{
+    return merge(k, sum, NULL, NULL);
+}
 
 static size_t flatten(const lmc__kernels *k, checksum *sum, unsigned depth)
 {
@@ -295,7 +340,8 @@ static void prepare_kernels(void)
         for (j = 1; j < 5; j++) fix.small[j][i] = (uint8_t)(fix.ranks[i] & ((1u << j) - 1));
     }
     /* the root splits where the halves are nearest to equal */
-    for (j = 0; j < 255 && below + counts[symbols[j]] / 2 < KERNEL_N / 2; j++) below += counts[symbols[j]];
+    for (j = 0; j < 255 && below + counts[symbols[j]] / 2 < KERNEL_N / 2; j++)
+        below += counts[symbols[j]];
     fix.split = (uint8_t)(j < 1 ? 1 : j);
     memset(fix.constant, 7, sizeof fix.constant);
     k->partition(fix.mask, fix.left, fix.right, fix.ranks, KERNEL_N, fix.split);
@@ -325,7 +371,8 @@ static void measure_kernels(void)
         for (rep = -1; rep < n_reps; rep++)
             for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
                 const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-                const size_t loops = 1 + 8000000 * (size_t)(tier == LMC_TIER_SCALAR ? 1 : 4) / size; /* a millisecond or more */
+                /* a millisecond or more */
+                const size_t loops = 1 + 8000000 * (size_t)(tier == LMC_TIER_SCALAR ? 1 : 4) / size;
                 checksum sum = 0;
                 double start;
                 if (!wanted_tier(tier)) continue;
@@ -345,30 +392,40 @@ static void measure_kernels(void)
                 const double gb_s = (double)size / 1e9 / median(times[tier]);
                 printf(" %.2f | %s |", gb_s, cycles(gb_s));
                 if (json != NULL)
-                    fprintf(json, "%s{\"part\": \"kernels\", \"kernel\": \"%s\", \"tier\": \"%s\", \"bytes\": %lu, \"gb_s\": %.4f, \"cycles_per_byte\": %.5f}",
-                            json_row(), row->name, lmc_tier_name((enum lmc_tier)tier), (unsigned long)size, gb_s, json_cycles(gb_s));
+                    fprintf(json,
+                            "%s{\"part\": \"kernels\", \"kernel\": \"%s\", \"tier\": \"%s\", "
+                            "\"bytes\": %lu, \"gb_s\": %.4f, \"cycles_per_byte\": %.5f}",
+                            json_row(), row->name, lmc_tier_name((enum lmc_tier)tier),
+                            (unsigned long)size, gb_s, json_cycles(gb_s));
             }
         printf("\n");
         fflush(stdout);
     }
 }
 
-/* == whole codec ==================================================================================================== */
+/* == whole codec ==================================== */
 
-/* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured on the best tier. */
+/* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured
+ * on the best tier. */
 #ifdef BENCH_LEVELS
 static const char *const level_names[] = {"default", "max"};
-static void set_level(lmc_tensor_options *options, size_t level) { options->level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT; }
+static void set_level(lmc_tensor_options *options, size_t level)
+{
+    options->level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+}
 #else
 static const char *const level_names[] = {"default"};
 static void set_level(lmc_tensor_options *options, size_t level) { (void)options, (void)level; }
 #endif
 #define N_LEVELS (sizeof level_names / sizeof *level_names)
 
-/* One row for each tier and level. Small data is coded several times per sample, for a sample of a hundredth of a second or more. */
-static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size, enum lmc_dtype dtype, unsigned log2_block)
+/* One row for each tier and level. Small data is coded several times per sample, for a sample of a
+ * hundredth of a second or more. */
+static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size,
+                          enum lmc_dtype dtype, unsigned log2_block)
 {
-    static double copy_times[MAX_REPS], encode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS], decode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS];
+    static double copy_times[MAX_REPS], encode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS],
+        decode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS];
     lmc_tensor_options options;
     const int first_tier = strcmp(part, "codec") == 0 ? 0 : best_tier();
     const size_t n_levels = strcmp(part, "codec") == 0 ? N_LEVELS : 1;
@@ -407,21 +464,27 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
                 set_level(&options, level);
                 start = now();
                 for (i = 0; i < loops; i++)
-                    if (lmc_encode_tensor(enc, cap, &enc_now, src, size, &options, ws, ws_size) != LMC_OK) fail("cannot encode ", name);
+                    if (lmc_encode_tensor(enc, cap, &enc_now, src, size, &options, ws, ws_size) !=
+                        LMC_OK)
+                        fail("cannot encode ", name);
                 encode_times[tier][level][r] = now() - start;
-                if (enc_size[level] != 0 && enc_size[level] != enc_now) fail("tiers differ in size: ", name);
+                if (enc_size[level] != 0 && enc_size[level] != enc_now)
+                    fail("tiers differ in size: ", name);
                 enc_size[level] = enc_now;
                 memset(dst, 0xEE, size);
                 start = now();
                 for (i = 0; i < loops; i++)
-                    if (lmc_decode_tensor(dst, 0, size, enc, enc_now, size, &options, ws, ws_size) != LMC_OK) fail("cannot decode ", name);
+                    if (lmc_decode_tensor(dst, 0, size, enc, enc_now, size, &options, ws,
+                                          ws_size) != LMC_OK)
+                        fail("cannot decode ", name);
                 decode_times[tier][level][r] = now() - start;
                 if (memcmp(dst, src, size) != 0) fail("did not come back: ", name);
             }
     }
     copy = gb / median(copy_times);
     /* of blocks of the default size, so that other sizes and levels compare with the same floor */
-    entropy = 100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
+    entropy =
+        100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
     for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
         for (level = 0; level < n_levels; level++) {
             const char *tier_name = lmc_tier_name((enum lmc_tier)tier);
@@ -430,16 +493,23 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             encode = gb / median(encode_times[tier][level]);
             decode = gb / median(decode_times[tier][level]);
             if (log2_block != 0) printf("| %u Ki ", 1u << (log2_block - 10));
-            printf("| %s | %s | %s%s%s | %.2f | %.2f | %.3f | %s | %.2f | %.3f | %s | %.3f | %.3f | %+.3f |\n", name, lmc_dtype_name(dtype),
-                   tier_name, level ? ", " : "", level ? level_names[level] : "", copy, encode, encode / copy, cycles(encode), decode,
-                   decode / copy, cycles(decode), percent, entropy, percent - entropy);
+            printf("| %s | %s | %s%s%s | %.2f | %.2f | %.3f | %s | %.2f | %.3f | %s | %.3f | %.3f "
+                   "| %+.3f |\n",
+                   name, lmc_dtype_name(dtype), tier_name, level ? ", " : "",
+                   level ? level_names[level] : "", copy, encode, encode / copy, cycles(encode),
+                   decode, decode / copy, cycles(decode), percent, entropy, percent - entropy);
             if (json != NULL)
                 fprintf(json,
-                        "%s{\"part\": \"%s\", \"data\": \"%s\", \"dtype\": \"%s\", \"tier\": \"%s\", \"level\": \"%s\", \"log2_block\": %u,"
-                        " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f,"
-                        " \"encode_cycles_per_byte\": %.5f, \"decode_cycles_per_byte\": %.5f, \"entropy_percent\": %.4f}",
-                        json_row(), part, name, lmc_dtype_name(dtype), tier_name, level_names[level], log2_block, (unsigned long)size,
-                        (unsigned long)enc_size[level], copy, encode, decode, json_cycles(encode), json_cycles(decode), entropy);
+                        "%s{\"part\": \"%s\", \"data\": \"%s\", \"dtype\": \"%s\", \"tier\": "
+                        "\"%s\", \"level\": \"%s\", \"log2_block\": %u,"
+                        " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, "
+                        "\"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f,"
+                        " \"encode_cycles_per_byte\": %.5f, \"decode_cycles_per_byte\": %.5f, "
+                        "\"entropy_percent\": %.4f}",
+                        json_row(), part, name, lmc_dtype_name(dtype), tier_name,
+                        level_names[level], log2_block, (unsigned long)size,
+                        (unsigned long)enc_size[level], copy, encode, decode, json_cycles(encode),
+                        json_cycles(decode), entropy);
         }
     fflush(stdout);
     release(enc, cap);
@@ -449,7 +519,8 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
 
 static void print_codec_head(const char *first_column)
 {
-    printf("\n%s| data | dtype | tier | memcpy | compress | x memcpy | c/B | decompress | x memcpy | c/B | size | entropy | distance |\n"
+    printf("\n%s| data | dtype | tier | memcpy | compress | x memcpy | c/B | decompress | x memcpy "
+           "| c/B | size | entropy | distance |\n"
            "%s|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
            first_column, first_column[0] ? "|---" : "");
 }
@@ -458,7 +529,8 @@ static void print_codec_head(const char *first_column)
 
 enum { SKEWED_78 = T_KINDS, SKEWED_95, SKEWED_99 };
 
-/* Symbol 120 with that many per mille, then 121, 122, ... each half as likely as the one before: the top byte. The rest is random. */
+/* Symbol 120 with that many per mille, then 121, 122, ... each half as likely as the one before:
+ * the top byte. The rest is random. */
 static void fill_skewed(uint8_t *dst, size_t size, enum lmc_dtype dtype, unsigned per_mille)
 {
     const unsigned width = lmc_dtype_width(dtype);
@@ -479,18 +551,33 @@ static void fill_skewed(uint8_t *dst, size_t size, enum lmc_dtype dtype, unsigne
     }
 }
 
-static const struct set { const char *name; enum lmc_dtype dtype; int kind; } sets[] = {
-    {"N(0, 0.02) bf16", LMC_BF16, T_GAUSS}, {"N(0, 0.02) fp16", LMC_F16, T_GAUSS}, {"N(0, 0.02) fp32", LMC_F32, T_GAUSS},
-    {"N(0, 1) fp8", LMC_F8_E4M3, T_GAUSS}, {"N(0, 25) int8", LMC_I8, T_GAUSS},
-    {"plane, 78 % one symbol", LMC_U8, SKEWED_78}, {"plane, 95 % one symbol", LMC_U8, SKEWED_95}, {"plane, 99 % one symbol", LMC_U8, SKEWED_99},
-    {"bf16, 78 % one exponent", LMC_BF16, SKEWED_78}, {"bf16, 95 % one exponent", LMC_BF16, SKEWED_95},
-    {"bf16, 99 % one exponent", LMC_BF16, SKEWED_99},
-    {"zeros", LMC_BF16, T_ZERO}, {"random", LMC_BF16, T_RANDOM}, {"text", LMC_AUTO, T_TEXT}};
+static const struct set {
+    const char *name;
+    enum lmc_dtype dtype;
+    int kind;
+} sets[] = {{"N(0, 0.02) bf16", LMC_BF16, T_GAUSS},
+            {"N(0, 0.02) fp16", LMC_F16, T_GAUSS},
+            {"N(0, 0.02) fp32", LMC_F32, T_GAUSS},
+            {"N(0, 1) fp8", LMC_F8_E4M3, T_GAUSS},
+            {"N(0, 25) int8", LMC_I8, T_GAUSS},
+            {"plane, 78 % one symbol", LMC_U8, SKEWED_78},
+            {"plane, 95 % one symbol", LMC_U8, SKEWED_95},
+            {"plane, 99 % one symbol", LMC_U8, SKEWED_99},
+            {"bf16, 78 % one exponent", LMC_BF16, SKEWED_78},
+            {"bf16, 95 % one exponent", LMC_BF16, SKEWED_95},
+            {"bf16, 99 % one exponent", LMC_BF16, SKEWED_99},
+            {"zeros", LMC_BF16, T_ZERO},
+            {"random", LMC_BF16, T_RANDOM},
+            {"text", LMC_AUTO, T_TEXT}};
 
 static void fill_set(uint8_t *dst, size_t size, const struct set *set)
 {
     if (set->kind < T_KINDS) t_fill(dst, size, (enum t_kind)set->kind, set->dtype, 1);
-    else fill_skewed(dst, size, set->dtype, set->kind == SKEWED_78 ? 780 : set->kind == SKEWED_95 ? 950 : 990);
+    else
+        fill_skewed(dst, size, set->dtype,
+                    set->kind == SKEWED_78   ? 780
+                    : set->kind == SKEWED_95 ? 950
+                                             : 990);
 }
 
 static void measure_synthetic(size_t size)
@@ -543,8 +630,10 @@ static const char *base_name(const char *path)
 
 static enum lmc_dtype file_dtype(const char *path)
 {
-    static const struct { const char *part; enum lmc_dtype dtype; } dtypes[] = {
-        {".bf16.", LMC_BF16}, {".f16.", LMC_F16}, {".f32.", LMC_F32}, {".u8.", LMC_U8}};
+    static const struct {
+        const char *part;
+        enum lmc_dtype dtype;
+    } dtypes[] = {{".bf16.", LMC_BF16}, {".f16.", LMC_F16}, {".f32.", LMC_F32}, {".u8.", LMC_U8}};
     size_t i;
     for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strstr(base_name(path), dtypes[i].part) != NULL) return dtypes[i].dtype;
@@ -564,25 +653,29 @@ static void measure_files(char **paths, int n, size_t size)
         for (k = 0; k < i && strcmp(base_name(paths[k]), name) != 0; k++) {}
         if (k < i || (only != NULL && strstr(name, only) == NULL)) continue;
         for (; k < n; k++)
-            if (strcmp(base_name(paths[k]), name) == 0) done += append_file(src + done, size - done, paths[k], dtype);
+            if (strcmp(base_name(paths[k]), name) == 0)
+                done += append_file(src + done, size - done, paths[k], dtype);
         part = done;
         for (; part > 0 && done < size; done += part < size - done ? part : size - done)
             memcpy(src + done, src, part < size - done ? part : size - done);
-        snprintf(label, sizeof label, "%.*s", (int)(strstr(name, ".safetensors") ? strstr(name, ".safetensors") - name : 290), name);
+        snprintf(label, sizeof label, "%.*s",
+                 (int)(strstr(name, ".safetensors") ? strstr(name, ".safetensors") - name : 290),
+                 name);
         measure_codec("codec", label, src, done - done % lmc_dtype_width(dtype), dtype, 0);
     }
     release(src, size);
 }
 
-/* == threads ========================================================================================================
- * A pool whose threads yield while they wait, and never sleep: what is measured is the codec, not the time to wake up. */
+/* == threads ====================================
+ * A pool whose threads yield while they wait, and never sleep: what is measured is the codec, not
+ * the time to wake up. */
 
 #define MAX_THREADS 16u
 
 static struct pool {
     pthread_t threads[MAX_THREADS];
     unsigned n_workers;
-    pthread_mutex_t lock;     /* of all below */
+    pthread_mutex_t lock; /* of all below */
     lmc_task task;
     void *arg;
     size_t n_tasks, next, n_running; /* n_running: tasks, taken or not, that have not returned */
@@ -649,7 +742,8 @@ static void pool_open(unsigned n_workers)
     pthread_mutex_init(&pool.lock, NULL);
     pool.n_workers = n_workers;
     for (i = 1; i < n_workers; i++)
-        if (pthread_create(&pool.threads[i], NULL, pool_thread, (void *)(uintptr_t)i) != 0) fail("cannot start a thread", "");
+        if (pthread_create(&pool.threads[i], NULL, pool_thread, (void *)(uintptr_t)i) != 0)
+            fail("cannot start a thread", "");
 }
 
 static void pool_close(void)
@@ -662,12 +756,17 @@ static void pool_close(void)
     pthread_mutex_destroy(&pool.lock);
 }
 
-struct copy { uint8_t *dst; const uint8_t *src; size_t size, n; };
+struct copy {
+    uint8_t *dst;
+    const uint8_t *src;
+    size_t size, n;
+};
 
 static void copy_task(void *arg, size_t i, unsigned worker)
 {
     const struct copy *copy = (const struct copy *)arg;
-    const size_t from = copy->size / copy->n * i, to = i + 1 < copy->n ? copy->size / copy->n * (i + 1) : copy->size;
+    const size_t from = copy->size / copy->n * i,
+                 to = i + 1 < copy->n ? copy->size / copy->n * (i + 1) : copy->size;
     (void)worker;
     memcpy(copy->dst + from, copy->src + from, to - from);
 }
@@ -675,7 +774,8 @@ static void copy_task(void *arg, size_t i, unsigned worker)
 static void measure_threads(size_t size)
 {
     const long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    const unsigned max_threads = n_cpus < 1 ? 1 : n_cpus > (long)MAX_THREADS ? MAX_THREADS : (unsigned)n_cpus;
+    const unsigned max_threads =
+        n_cpus<1 ? 1 : n_cpus>(long) MAX_THREADS ? MAX_THREADS : (unsigned)n_cpus;
     static double times[MAX_THREADS + 1][3][MAX_REPS]; /* copy, encode, decode */
     uint8_t *src = allocate(size), *dst = allocate(size);
     size_t i;
@@ -714,11 +814,15 @@ static void measure_threads(size_t size)
                 pool_run(NULL, copy_task, &copy, n);
                 times[n][0][r] = now() - start;
                 start = now();
-                if (lmc_encode_tensor(enc, cap, &enc_size, src, size, &options, ws, ws_size) != LMC_OK) fail("cannot encode ", sets[i].name);
+                if (lmc_encode_tensor(enc, cap, &enc_size, src, size, &options, ws, ws_size) !=
+                    LMC_OK)
+                    fail("cannot encode ", sets[i].name);
                 times[n][1][r] = now() - start;
                 memset(dst, 0xEE, size);
                 start = now();
-                if (lmc_decode_tensor(dst, 0, size, enc, enc_size, size, &options, ws, ws_size) != LMC_OK) fail("cannot decode ", sets[i].name);
+                if (lmc_decode_tensor(dst, 0, size, enc, enc_size, size, &options, ws, ws_size) !=
+                    LMC_OK)
+                    fail("cannot decode ", sets[i].name);
                 times[n][2][r] = now() - start;
                 if (memcmp(dst, src, size) != 0) fail("did not come back: ", sets[i].name);
                 pool_close();
@@ -729,13 +833,16 @@ static void measure_threads(size_t size)
                 gb_s[what] = (double)size / 1e9 / median(times[n][what]);
                 if (n == 1) first[what] = gb_s[what];
             }
-            printf("| %s | %u | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", sets[i].name, n, gb_s[0], gb_s[0] / first[0], gb_s[1],
-                   gb_s[1] / first[1], gb_s[2], gb_s[2] / first[2]);
+            printf("| %s | %u | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", sets[i].name, n,
+                   gb_s[0], gb_s[0] / first[0], gb_s[1], gb_s[1] / first[1], gb_s[2],
+                   gb_s[2] / first[2]);
             if (json != NULL)
                 fprintf(json,
-                        "%s{\"part\": \"threads\", \"data\": \"%s\", \"tier\": \"%s\", \"threads\": %u, \"bytes\": %lu,"
+                        "%s{\"part\": \"threads\", \"data\": \"%s\", \"tier\": \"%s\", "
+                        "\"threads\": %u, \"bytes\": %lu,"
                         " \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f}",
-                        json_row(), sets[i].name, lmc_tier_name(lmc_get_tier()), n, (unsigned long)size, gb_s[0], gb_s[1], gb_s[2]);
+                        json_row(), sets[i].name, lmc_tier_name(lmc_get_tier()), n,
+                        (unsigned long)size, gb_s[0], gb_s[1], gb_s[2]);
         }
         fflush(stdout);
         release(enc, cap);
@@ -745,7 +852,7 @@ static void measure_threads(size_t size)
     release(dst, size);
 }
 
-/* == main =========================================================================================================== */
+/* == main ==================================== */
 
 int main(int argc, char **argv)
 {
@@ -759,42 +866,52 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--tier") == 0) only_tier = value;
         else if (strcmp(argv[i], "--only") == 0) only = value;
         else if (strcmp(argv[i], "--parts") == 0) parts = value;
-        else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL) fail("cannot write ", value);
+        else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL)
+            fail("cannot write ", value);
         else if (strcmp(argv[i], "--json") == 0) continue;
         else n_reps = 0;
     }
     if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000) {
-        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts kernels,codec,blocks,huge,threads]"
+        fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts "
+                        "kernels,codec,blocks,huge,threads]"
                         " [--json FILE] [FILE...]\n");
         return 2;
     }
     (void)best_tier(); /* says if there is no such tier */
     if (json != NULL) fprintf(json, "[");
     if (strstr(parts, "kernels") != NULL) {
-        printf("\n### Kernels\n\nOne block of %u elements, N(0, 0.02), everything in L2; medians of %d; GB/s of the bytes that the column names,"
-               " and cycles per byte.\n", KERNEL_N, n_reps);
+        printf("\n### Kernels\n\nOne block of %u elements, N(0, 0.02), everything in L2; medians "
+               "of %d; GB/s of the bytes that the column names,"
+               " and cycles per byte.\n",
+               KERNEL_N, n_reps);
         measure_kernels();
     }
     if (strstr(parts, "codec") != NULL) {
-        printf("\n### Whole codec\n\nOne thread, headers and checksums included, %lu MB, medians of %d; speeds in GB/s, sizes and entropy in %% of the"
-               " input.\n", (unsigned long)mb, n_reps);
+        printf("\n### Whole codec\n\nOne thread, headers and checksums included, %lu MB, medians "
+               "of %d; speeds in GB/s, sizes and entropy in %% of the"
+               " input.\n",
+               (unsigned long)mb, n_reps);
         print_codec_head("");
         measure_synthetic(mb * 1000000);
         if (i < argc) measure_files(argv + i, argc - i, mb * 1000000);
     }
     if (strstr(parts, "blocks") != NULL) {
-        printf("\n### Block sizes\n\nIn elements; the default is 64 Ki. Entropy is that of blocks of 64 Ki.\n");
+        printf("\n### Block sizes\n\nIn elements; the default is 64 Ki. Entropy is that of blocks "
+               "of 64 Ki.\n");
         print_codec_head("| block ");
         measure_blocks(mb * 1000000);
     }
     if (strstr(parts, "huge") != NULL) {
-        printf("\n### Huge pages\n\nAs above, with all buffers in huge pages (`madvise`), for memcpy, too.\n");
+        printf("\n### Huge pages\n\nAs above, with all buffers in huge pages (`madvise`), for "
+               "memcpy, too.\n");
         print_codec_head("");
         measure_huge(mb * 1000000);
     }
     if (strstr(parts, "threads") != NULL) {
-        printf("\n### Threads\n\nSpeeds in GB/s and as multiples of one thread's; memcpy by as many threads, a slice each.\n\n"
-               "| data | threads | memcpy | x | compress | x | decompress | x |\n|---|---|---|---|---|---|---|---|\n");
+        printf("\n### Threads\n\nSpeeds in GB/s and as multiples of one thread's; memcpy by as "
+               "many threads, a slice each.\n\n"
+               "| data | threads | memcpy | x | compress | x | decompress | x "
+               "|\n|---|---|---|---|---|---|---|---|\n");
         measure_threads(mb * 1000000);
     }
     if (json != NULL) {

@@ -1,19 +1,22 @@
-/* In-process benchmark of deltas: LMC against xor, byte planes and zstd -1, and against bounds, on pairs of snapshots.
+/* In-process benchmark of deltas: LMC against xor, byte planes and zstd -1, and against bounds, on
+ * pairs of snapshots.
  *
  *   delta [--mb N] [--synthetic-mb N] [--reps N] [--tier NAME] [--only TEXT] [--json FILE] [SERIES]
  *
- * Pairs: bf16 weights, fp32 master weights and (sizes only) fp32 optimizer states of SERIES/step-NNNNNN, and synthetic bf16 pairs of
- * N MB (default 500; MB are 10^6 bytes; 0: none).
+ * Pairs: bf16 weights, fp32 master weights and (sizes only) fp32 optimizer states of
+ * SERIES/step-NNNNNN, and synthetic bf16 pairs of N MB (default 500; MB are 10^6 bytes; 0: none).
  *
- * Sizes are those of a pair as it is, as one array, all headers counted. For speeds a smaller pair is repeated, old and new alike, until
- * it has N MB (default 64), and coded as one array of that size: its blocks hold what the pair's do, at other places; no coder here looks
- * back as far as a pair is long. Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the new array and every
- * coder take turns; medians of the thread's CPU time, in GB (10^9 bytes) of the new array per second. Everything decoded is compared.
- * Markdown to stdout, JSON to FILE.
+ * Sizes are those of a pair as it is, as one array, all headers counted. For speeds a smaller pair
+ * is repeated, old and new alike, until it has N MB (default 64), and coded as one array of that
+ * size: its blocks hold what the pair's do, at other places; no coder here looks back as far as a
+ * pair is long. Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the
+ * new array and every coder take turns; medians of the thread's CPU time, in GB (10^9 bytes) of the
+ * new array per second. Everything decoded is compared. Markdown to stdout, JSON to FILE.
  *
- * The bounds are order-0 entropies over the whole pair. "given the exponent": of the residual of spec 7.2 (subtract), given the key of the
- * prediction (spec 7.3); of fp32 the sum over its byte planes, as a million elements say nothing about how often each of 2^32 residuals is.
- * "bitmask": one bit for each element and the changed ones in full, as BitSnap packs them. */
+ * The bounds are order-0 entropies over the whole pair. "given the exponent": of the residual of
+ * spec 7.2 (subtract), given the key of the prediction (spec 7.3); of fp32 the sum over its byte
+ * planes, as a million elements say nothing about how often each of 2^32 residuals is. "bitmask":
+ * one bit for each element and the changed ones in full, as BitSnap packs them. */
 #define _GNU_SOURCE
 #include <zstd.h>
 
@@ -23,8 +26,8 @@
 #include "front.h"
 
 /* -- xor, byte planes and zstd -1: the usual way, done well --
- * Chunks of 2^20 elements: a word with the coded size (0: stored) for each plane, then the planes, lowest first. xor and split of
- * a part take place in the caches. */
+ * Chunks of 2^20 elements: a word with the coded size (0: stored) for each plane, then the planes,
+ * lowest first. xor and split of a part take place in the caches. */
 
 enum { CHUNK = 1 << 20, PART = 1 << 14, MAX_WIDTH = 4 };
 
@@ -47,7 +50,8 @@ static void xor_bytes(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t s
     for (; i < size; i++) dst[i] = a[i] ^ b[i];
 }
 
-static size_t xor_zstd_encode(uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base, size_t size, unsigned width)
+static size_t xor_zstd_encode(uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base,
+                              size_t size, unsigned width)
 {
     uint8_t *out = dst;
     size_t at, i;
@@ -78,7 +82,8 @@ static size_t xor_zstd_encode(uint8_t *dst, size_t cap, const uint8_t *src, cons
     return (size_t)(out - dst);
 }
 
-static void xor_zstd_decode(uint8_t *dst, const uint8_t *src, const uint8_t *base, size_t size, unsigned width)
+static void xor_zstd_decode(uint8_t *dst, const uint8_t *src, const uint8_t *base, size_t size,
+                            unsigned width)
 {
     size_t at, i;
     for (at = 0; at < size; at += (size_t)CHUNK * width) {
@@ -91,7 +96,8 @@ static void xor_zstd_decode(uint8_t *dst, const uint8_t *src, const uint8_t *bas
         for (p = 0; p < width; p++) {
             const size_t coded = lmc__load32(sizes + 4 * p);
             plane[p] = coded ? rows[p] : src;
-            if (coded && ZSTD_decompressDCtx(dctx, rows[p], n, src, coded) != n) fail("zstd: cannot decode", "");
+            if (coded && ZSTD_decompressDCtx(dctx, rows[p], n, src, coded) != n)
+                fail("zstd: cannot decode", "");
             src += coded ? coded : n;
         }
         for (i = 0; i < n; i += PART) {
@@ -105,7 +111,10 @@ static void xor_zstd_decode(uint8_t *dst, const uint8_t *src, const uint8_t *bas
 
 /* -- bounds, in bytes -- */
 
-struct bounds { double changed, given_exponent, order_0_xor, bitmask; }; /* changed: the share of the elements */
+/* changed: the share of the elements */
+struct bounds {
+    double changed, given_exponent, order_0_xor, bitmask;
+};
 
 /* n * H, from counts. */
 static double entropy(const uint32_t *counts, size_t n_counts)
@@ -121,16 +130,19 @@ static double entropy(const uint32_t *counts, size_t n_counts)
 }
 
 /* bf16: by whole elements; order_0_xor of fp32 is that of its planes, too. */
-static struct bounds find_bounds(const uint8_t *src, const uint8_t *base, size_t size, unsigned width)
+static struct bounds find_bounds(const uint8_t *src, const uint8_t *base, size_t size,
+                                 unsigned width)
 {
-    const size_t n = size / width, n_symbols = width == 2 ? 65536 : 256, n_lists = width == 2 ? 1 : width;
+    const size_t n = size / width, n_symbols = width == 2 ? 65536 : 256,
+                 n_lists = width == 2 ? 1 : width;
     uint32_t *const given = (uint32_t *)calloc(n_lists * 256 * n_symbols, sizeof *given);
     uint32_t *const plain = (uint32_t *)calloc(n_lists * n_symbols, sizeof *plain);
     struct bounds bounds = {0, 0, 0, 0};
     size_t i, n_changed = 0, list;
     if (given == NULL || plain == NULL) fail("out of memory", "");
     for (i = 0; i < n; i++) {
-        const uint64_t b = lmc__load_element(base, i, width), v = lmc__load_element(src, i, width), r = lmc__residual(v, b, width, 1);
+        const uint64_t b = lmc__load_element(base, i, width), v = lmc__load_element(src, i, width),
+                       r = lmc__residual(v, b, width, 1);
         const size_t key = lmc__key(b, width);
         n_changed += v != b;
         for (list = 0; list < n_lists; list++) {
@@ -139,8 +151,10 @@ static struct bounds find_bounds(const uint8_t *src, const uint8_t *base, size_t
             plain[list * n_symbols + ((v ^ b) >> shift) % n_symbols]++;
         }
     }
-    for (i = 0; i < n_lists * 256; i++) bounds.given_exponent += entropy(given + i * n_symbols, n_symbols) / 8;
-    for (i = 0; i < n_lists; i++) bounds.order_0_xor += entropy(plain + i * n_symbols, n_symbols) / 8;
+    for (i = 0; i < n_lists * 256; i++)
+        bounds.given_exponent += entropy(given + i * n_symbols, n_symbols) / 8;
+    for (i = 0; i < n_lists; i++)
+        bounds.order_0_xor += entropy(plain + i * n_symbols, n_symbols) / 8;
     bounds.changed = (double)n_changed / (double)n;
     bounds.bitmask = (double)n / 8 + (double)(n_changed * width);
     free(given);
@@ -172,12 +186,16 @@ static lmc_tensor_options make_options(const struct pair *pair, int way)
     return options;
 }
 
-static struct buffers { uint8_t *enc, *dst, *ws; size_t cap, dst_size, ws_size; } buffers;
+static struct buffers {
+    uint8_t *enc, *dst, *ws;
+    size_t cap, dst_size, ws_size;
+} buffers;
 
 static void open_buffers(const struct pair *pair)
 {
     int way;
-    buffers.cap = pair->size + pair->size / 8 + ((size_t)1 << 22); /* zstd's bound for a plane, too */
+    /* zstd's bound for a plane, too */
+    buffers.cap = pair->size + pair->size / 8 + ((size_t)1 << 22);
     buffers.ws_size = 0;
     for (way = 0; way < N_WAYS; way++) {
         const lmc_tensor_options options = make_options(pair, way);
@@ -197,7 +215,8 @@ static void close_buffers(void)
     release(buffers.ws, buffers.ws_size);
 }
 
-/* Everything here is one thread that waits for nothing: its own time leaves out what other programs take of a shared machine. */
+/* Everything here is one thread that waits for nothing: its own time leaves out what other programs
+ * take of a shared machine. */
 static double cpu_time(void)
 {
     struct timespec t;
@@ -205,7 +224,8 @@ static double cpu_time(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is timed. Decoding over the prediction is how a delta is applied in place; not with xor and zstd, nor without a prediction. */
+/* What is timed. Decoding over the prediction is how a delta is applied in place; not with xor and
+ * zstd, nor without a prediction. */
 enum verb { ENCODE, DECODE, APPLY, N_VERBS };
 
 /* Way N_WAYS: xor and zstd. seconds: of each verb. Returns the encoded size. */
@@ -215,14 +235,17 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     lmc_tensor_options options = make_options(pair, way);
     size_t size = 0;
     double start = cpu_time();
-    if (way == N_WAYS) size = xor_zstd_encode(buffers.enc, buffers.cap, pair->now, pair->old, pair->size, width);
-    else if (lmc_encode_tensor(buffers.enc, buffers.cap, &size, pair->now, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
+    if (way == N_WAYS)
+        size = xor_zstd_encode(buffers.enc, buffers.cap, pair->now, pair->old, pair->size, width);
+    else if (lmc_encode_tensor(buffers.enc, buffers.cap, &size, pair->now, pair->size, &options,
+                               buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot encode ", pair->name);
     seconds[ENCODE] = cpu_time() - start;
     memset(buffers.dst, 0xEE, pair->size);
     start = cpu_time();
     if (way == N_WAYS) xor_zstd_decode(buffers.dst, buffers.enc, pair->old, pair->size, width);
-    else if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
+    else if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
+                               buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot decode ", pair->name);
     seconds[DECODE] = cpu_time() - start;
     if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back: ", pair->name);
@@ -231,10 +254,12 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     memcpy(buffers.dst, pair->old, pair->size);
     options.prediction = buffers.dst;
     start = cpu_time();
-    if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
+    if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
+                          buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot apply ", pair->name);
     seconds[APPLY] = cpu_time() - start;
-    if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back in place: ", pair->name);
+    if (memcmp(buffers.dst, pair->now, pair->size) != 0)
+        fail("did not come back in place: ", pair->name);
     return size;
 }
 
@@ -243,7 +268,8 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
 static double measure_sizes(const struct pair *pair)
 {
     const double bytes = (double)pair->size;
-    const struct bounds bounds = find_bounds(pair->now, pair->old, pair->size, lmc_dtype_width(pair->dtype));
+    const struct bounds bounds =
+        find_bounds(pair->now, pair->old, pair->size, lmc_dtype_width(pair->dtype));
     size_t sizes[N_WAYS + 1], direct_max;
     double seconds[N_VERBS];
     lmc_tensor_options options;
@@ -253,27 +279,39 @@ static double measure_sizes(const struct pair *pair)
     for (way = 0; way <= N_WAYS; way++) sizes[way] = code(pair, way, seconds);
     options = make_options(pair, DIRECT);
     options.level = LMC_LEVEL_MAX;
-    if (lmc_encode_tensor(buffers.enc, buffers.cap, &direct_max, pair->now, pair->size, &options, buffers.ws, buffers.ws_size) != LMC_OK)
+    if (lmc_encode_tensor(buffers.enc, buffers.cap, &direct_max, pair->now, pair->size, &options,
+                          buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot encode ", pair->name);
     close_buffers();
-    printf("| %s | %.2f %% | %.3f | %.3f | %.1f %% | %.3f | %.1f %% | %.3f | %.3f | %.3f | %.3f |\n", pair->name, 100 * bounds.changed,
-           bytes / bounds.given_exponent, bytes / (double)sizes[DEFAULT], 100 * bounds.given_exponent / (double)sizes[DEFAULT],
-           bytes / (double)sizes[MAX], 100 * bounds.given_exponent / (double)sizes[MAX], bytes / (double)sizes[N_WAYS], bytes / bounds.order_0_xor,
-           bytes / bounds.bitmask, bytes / (double)sizes[DIRECT]);
+    printf(
+        "| %s | %.2f %% | %.3f | %.3f | %.1f %% | %.3f | %.1f %% | %.3f | %.3f | %.3f | %.3f |\n",
+        pair->name, 100 * bounds.changed, bytes / bounds.given_exponent,
+        bytes / (double)sizes[DEFAULT], 100 * bounds.given_exponent / (double)sizes[DEFAULT],
+        bytes / (double)sizes[MAX], 100 * bounds.given_exponent / (double)sizes[MAX],
+        bytes / (double)sizes[N_WAYS], bytes / bounds.order_0_xor, bytes / bounds.bitmask,
+        bytes / (double)sizes[DIRECT]);
     if (json != NULL)
         fprintf(json,
-                "%s{\"part\": \"sizes\", \"data\": \"%s\", \"dtype\": \"%s\", \"bytes\": %lu, \"changed\": %.6f, \"bound\": %.1f, \"default\": %lu,"
-                " \"max\": %lu, \"xor_zstd\": %lu, \"order_0_xor\": %.1f, \"bitmask\": %.1f, \"direct\": %lu, \"direct_max\": %lu}",
-                json_row(), pair->name, lmc_dtype_name(pair->dtype), (unsigned long)pair->size, bounds.changed, bounds.given_exponent,
-                (unsigned long)sizes[DEFAULT], (unsigned long)sizes[MAX], (unsigned long)sizes[N_WAYS], bounds.order_0_xor, bounds.bitmask,
-                (unsigned long)sizes[DIRECT], (unsigned long)direct_max);
+                "%s{\"part\": \"sizes\", \"data\": \"%s\", \"dtype\": \"%s\", \"bytes\": %lu, "
+                "\"changed\": %.6f, \"bound\": %.1f, \"default\": %lu,"
+                " \"max\": %lu, \"xor_zstd\": %lu, \"order_0_xor\": %.1f, \"bitmask\": %.1f, "
+                "\"direct\": %lu, \"direct_max\": %lu}",
+                json_row(), pair->name, lmc_dtype_name(pair->dtype), (unsigned long)pair->size,
+                bounds.changed, bounds.given_exponent, (unsigned long)sizes[DEFAULT],
+                (unsigned long)sizes[MAX], (unsigned long)sizes[N_WAYS], bounds.order_0_xor,
+                bounds.bitmask, (unsigned long)sizes[DIRECT], (unsigned long)direct_max);
     fflush(stdout);
     return bounds.changed;
 }
 
 /* -- speeds: one row for each pair and coder -- */
 
-static struct coder { char name[40]; int tier, way; double times[N_VERBS][MAX_REPS]; size_t size; } coders[LMC_TIER_COUNT + 2];
+static struct coder {
+    char name[40];
+    int tier, way;
+    double times[N_VERBS][MAX_REPS];
+    size_t size;
+} coders[LMC_TIER_COUNT + 2];
 
 static void measure_speed(const struct pair *pair, double changed)
 {
@@ -290,7 +328,9 @@ static void measure_speed(const struct pair *pair, double changed)
         coder->way = is_zstd ? N_WAYS : tier == LMC_TIER_COUNT ? MAX : DEFAULT;
         coder->size = 0;
         if (is_zstd) snprintf(coder->name, sizeof coder->name, "xor, planes, zstd -1");
-        else snprintf(coder->name, sizeof coder->name, "LMC %s%s", lmc_tier_name((enum lmc_tier)coder->tier), coder->way == MAX ? ", max" : "");
+        else
+            snprintf(coder->name, sizeof coder->name, "LMC %s%s",
+                     lmc_tier_name((enum lmc_tier)coder->tier), coder->way == MAX ? ", max" : "");
         n_coders++;
     }
     open_buffers(pair);
@@ -305,56 +345,73 @@ static void measure_speed(const struct pair *pair, double changed)
             size_t size;
             lmc_limit_tier((enum lmc_tier)coders[c].tier);
             size = code(pair, coders[c].way, seconds);
-            if (coders[c].way == DEFAULT && size != (c ? coders[0].size : size)) fail("tiers differ in size: ", pair->name);
+            if (coders[c].way == DEFAULT && size != (c ? coders[0].size : size))
+                fail("tiers differ in size: ", pair->name);
             coders[c].size = size;
             for (verb = 0; verb < N_VERBS; verb++) coders[c].times[verb][r] = seconds[verb];
         }
     }
     close_buffers();
     copy = gb / median(copy_times);
-    for (verb = 0; verb < N_VERBS; verb++) zstd[verb] = gb / median(coders[n_coders - 1].times[verb]);
+    for (verb = 0; verb < N_VERBS; verb++)
+        zstd[verb] = gb / median(coders[n_coders - 1].times[verb]);
     for (c = 0; c < n_coders; c++) {
         double speed[N_VERBS];
         char in_place[16] = "";
         for (verb = 0; verb < N_VERBS; verb++) speed[verb] = gb / median(coders[c].times[verb]);
-        if (coders[c].way != N_WAYS) snprintf(in_place, sizeof in_place, "%.2f", speed[APPLY] / speed[DECODE]);
-        printf("| %s | %s | %.2f | %.2f | %.3f | %.1f | %.2f | %.3f | %.1f | %s | %.3f |\n", pair->name, coders[c].name, copy, speed[ENCODE],
-               speed[ENCODE] / copy, speed[ENCODE] / zstd[ENCODE], speed[DECODE], speed[DECODE] / copy, speed[DECODE] / zstd[DECODE],
-               in_place, (double)pair->size / (double)coders[c].size);
+        if (coders[c].way != N_WAYS)
+            snprintf(in_place, sizeof in_place, "%.2f", speed[APPLY] / speed[DECODE]);
+        printf("| %s | %s | %.2f | %.2f | %.3f | %.1f | %.2f | %.3f | %.1f | %s | %.3f |\n",
+               pair->name, coders[c].name, copy, speed[ENCODE], speed[ENCODE] / copy,
+               speed[ENCODE] / zstd[ENCODE], speed[DECODE], speed[DECODE] / copy,
+               speed[DECODE] / zstd[DECODE], in_place, (double)pair->size / (double)coders[c].size);
         if (json != NULL)
             fprintf(json,
-                    "%s{\"part\": \"speed\", \"data\": \"%s\", \"dtype\": \"%s\", \"coder\": \"%s\", \"tier\": \"%s\", \"level\": \"%s\", \"changed\": %.6f,"
-                    " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f, \"apply_gb_s\": %.4f}",
+                    "%s{\"part\": \"speed\", \"data\": \"%s\", \"dtype\": \"%s\", \"coder\": "
+                    "\"%s\", \"tier\": \"%s\", \"level\": \"%s\", \"changed\": %.6f,"
+                    " \"bytes\": %lu, \"encoded\": %lu, \"memcpy_gb_s\": %.4f, \"encode_gb_s\": "
+                    "%.4f, \"decode_gb_s\": %.4f, \"apply_gb_s\": %.4f}",
                     json_row(), pair->name, lmc_dtype_name(pair->dtype), coders[c].name,
-                    coders[c].way == N_WAYS ? "" : lmc_tier_name((enum lmc_tier)coders[c].tier), coders[c].way == N_WAYS ? "" : way_names[coders[c].way],
-                    changed, (unsigned long)pair->size, (unsigned long)coders[c].size, copy, speed[ENCODE], speed[DECODE], speed[APPLY]);
+                    coders[c].way == N_WAYS ? "" : lmc_tier_name((enum lmc_tier)coders[c].tier),
+                    coders[c].way == N_WAYS ? "" : way_names[coders[c].way], changed,
+                    (unsigned long)pair->size, (unsigned long)coders[c].size, copy, speed[ENCODE],
+                    speed[DECODE], speed[APPLY]);
     }
     fflush(stdout);
 }
 
 /* -- where the pairs come from -- */
 
-static const struct file_pair { const char *name, *file; int old, now, has_speed; } file_pairs[] = {
-    {"bf16 1000-1001", "model.bf16", 1000, 1001, 1},
-    {"bf16 1000-1010", "model.bf16", 1000, 1010, 1},
-    {"bf16 1700-1701", "model.bf16", 1700, 1701, 1},
-    {"bf16 1700-1750", "model.bf16", 1700, 1750, 1},
-    {"bf16 1950-1951", "model.bf16", 1950, 1951, 1},
-    {"bf16 1950-2000", "model.bf16", 1950, 2000, 1},
-    {"master 1000-1001", "master.f32", 1000, 1001, 1},
-    {"master 1000-1010", "master.f32", 1000, 1010, 1},
-    {"master 1950-1951", "master.f32", 1950, 1951, 1},
-    {"exp_avg 1000-1001", "exp_avg.f32", 1000, 1001, 0},
-    {"exp_avg 1000-1010", "exp_avg.f32", 1000, 1010, 0},
-    {"exp_avg_sq 1000-1001", "exp_avg_sq.f32", 1000, 1001, 0},
-    {"exp_avg_sq 1000-1010", "exp_avg_sq.f32", 1000, 1010, 0}};
+static const struct file_pair {
+    const char *name, *file;
+    int old, now, has_speed;
+} file_pairs[] = {{"bf16 1000-1001", "model.bf16", 1000, 1001, 1},
+                  {"bf16 1000-1010", "model.bf16", 1000, 1010, 1},
+                  {"bf16 1700-1701", "model.bf16", 1700, 1701, 1},
+                  {"bf16 1700-1750", "model.bf16", 1700, 1750, 1},
+                  {"bf16 1950-1951", "model.bf16", 1950, 1951, 1},
+                  {"bf16 1950-2000", "model.bf16", 1950, 2000, 1},
+                  {"master 1000-1001", "master.f32", 1000, 1001, 1},
+                  {"master 1000-1010", "master.f32", 1000, 1010, 1},
+                  {"master 1950-1951", "master.f32", 1950, 1951, 1},
+                  {"exp_avg 1000-1001", "exp_avg.f32", 1000, 1001, 0},
+                  {"exp_avg 1000-1010", "exp_avg.f32", 1000, 1010, 0},
+                  {"exp_avg_sq 1000-1001", "exp_avg_sq.f32", 1000, 1001, 0},
+                  {"exp_avg_sq 1000-1010", "exp_avg_sq.f32", 1000, 1010, 0}};
 
 enum { UNRELATED = 1000 };
 
-static const struct synthetic_pair { const char *name; unsigned per_mille; } synthetic_pairs[] = {
-    {"synthetic, 1 % changed", 10}, {"synthetic, 10 % changed", 100}, {"unrelated base", UNRELATED}};
+static const struct synthetic_pair {
+    const char *name;
+    unsigned per_mille;
+} synthetic_pairs[] = {{"synthetic, 1 % changed", 10},
+                       {"synthetic, 10 % changed", 100},
+                       {"unrelated base", UNRELATED}};
 
-enum { N_FILE_PAIRS = sizeof file_pairs / sizeof *file_pairs, N_PAIRS = N_FILE_PAIRS + sizeof synthetic_pairs / sizeof *synthetic_pairs };
+enum {
+    N_FILE_PAIRS = sizeof file_pairs / sizeof *file_pairs,
+    N_PAIRS = N_FILE_PAIRS + sizeof synthetic_pairs / sizeof *synthetic_pairs
+};
 
 /* The first part bytes again and again, until there are size. */
 static void repeat(uint8_t *p, size_t part, size_t size)
@@ -363,11 +420,12 @@ static void repeat(uint8_t *p, size_t part, size_t size)
     for (; at < size; at += lmc__min(part, size - at)) memcpy(p + at, p, lmc__min(part, size - at));
 }
 
-/* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in three of four of the others, and so on;
- * UNRELATED: other weights. */
+/* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in
+ * three of four of the others, and so on; UNRELATED: other weights. */
 static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
 {
-    const size_t first = lmc__min(size, 64000000); /* weights are slow to make: these again and again, but changed anew */
+    /* weights are slow to make: these again and again, but changed anew */
+    const size_t first = lmc__min(size, 64000000);
     uint64_t state = per_mille;
     size_t i;
     t_fill(old, first, T_GAUSS, LMC_BF16, 1);
@@ -379,12 +437,14 @@ static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned pe
         uint64_t steps = 0, more = r >> 32;
         if (r % 1000 < per_mille)
             for (steps = 1; (more & 3) == 0 && steps < 16; more >>= 2) steps++;
-        lmc__store16(now_ + i, (uint16_t)(lmc__load16(old + i) + (r >> 31 & 1 ? steps : 0 - steps)));
+        lmc__store16(now_ + i,
+                     (uint16_t)(lmc__load16(old + i) + (r >> 31 & 1 ? steps : 0 - steps)));
     }
 }
 
 /* Reads or makes a pair into old and now, of room bytes each; 0 if that file is not there. */
-static int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size, uint8_t *old, uint8_t *now_, size_t room)
+static int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size,
+                    uint8_t *old, uint8_t *now_, size_t room)
 {
     memset(pair, 0, sizeof *pair);
     pair->old = old;
@@ -397,14 +457,17 @@ static int get_pair(struct pair *pair, unsigned i, const char *series, size_t sy
         pair->dtype = strstr(f->file, "bf16") ? LMC_BF16 : LMC_F32;
         for (k = 0; k < 2; k++) {
             FILE *file;
-            snprintf(path[k], sizeof path[k], "%s/step-%06d/%s.safetensors", series, k ? f->now : f->old, f->file);
+            snprintf(path[k], sizeof path[k], "%s/step-%06d/%s.safetensors", series,
+                     k ? f->now : f->old, f->file);
             if ((file = fopen(path[k], "rb")) == NULL) return 0;
             fclose(file);
         }
         pair->name = f->name;
         pair->has_speed = f->has_speed;
         pair->size = append_file(old, room, path[0], pair->dtype);
-        if (append_file(now_, room, path[1], pair->dtype) != pair->size || pair->size == 0 || pair->size == room) fail("unusable: ", path[1]);
+        if (append_file(now_, room, path[1], pair->dtype) != pair->size || pair->size == 0 ||
+            pair->size == room)
+            fail("unusable: ", path[1]);
     } else {
         const struct synthetic_pair *const s = &synthetic_pairs[i - N_FILE_PAIRS];
         if (synthetic_size == 0) return 0;
@@ -412,7 +475,8 @@ static int get_pair(struct pair *pair, unsigned i, const char *series, size_t sy
         pair->name = s->name;
         pair->has_speed = s->per_mille != UNRELATED;
         pair->size = synthetic_size;
-        if (only == NULL || strstr(s->name, only) != NULL) make_synthetic(old, now_, synthetic_size, s->per_mille);
+        if (only == NULL || strstr(s->name, only) != NULL)
+            make_synthetic(old, now_, synthetic_size, s->per_mille);
     }
     return only == NULL || strstr(pair->name, only) != NULL;
 }
@@ -429,16 +493,20 @@ int main(int argc, char **argv)
     for (i = 1; i < argc && argv[i][0] == '-'; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--mb") == 0) mb = (size_t)strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--synthetic-mb") == 0) synthetic_mb = (size_t)strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--synthetic-mb") == 0)
+            synthetic_mb = (size_t)strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--reps") == 0) n_reps = atoi(value);
         else if (strcmp(argv[i], "--tier") == 0) only_tier = value;
         else if (strcmp(argv[i], "--only") == 0) only = value;
-        else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL) fail("cannot write ", value);
+        else if (strcmp(argv[i], "--json") == 0 && (json = fopen(value, "w")) == NULL)
+            fail("cannot write ", value);
         else if (strcmp(argv[i], "--json") == 0) continue;
         else n_reps = 0;
     }
-    if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000 || synthetic_mb > 100000 || i + 1 < argc) {
-        fprintf(stderr, "usage: delta [--mb N] [--synthetic-mb N] [--reps N] [--tier NAME] [--only TEXT] [--json FILE] [SERIES]\n");
+    if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000 || synthetic_mb > 100000 ||
+        i + 1 < argc) {
+        fprintf(stderr, "usage: delta [--mb N] [--synthetic-mb N] [--reps N] [--tier NAME] [--only "
+                        "TEXT] [--json FILE] [SERIES]\n");
         return 2;
     }
     series = i < argc ? argv[i] : NULL;
@@ -452,17 +520,23 @@ int main(int argc, char **argv)
     old = allocate(room);
     now_ = allocate(room);
     if (json != NULL) fprintf(json, "[");
-    printf("\n### Sizes\n\nAs multiples by which the new array gets smaller, all headers counted.\n\n"
-           "| pair | changed | bound | LMC | of the bound | LMC, max | of the bound | xor, planes, zstd -1 | order-0 xor | bitmask | LMC without base |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|\n");
+    printf(
+        "\n### Sizes\n\nAs multiples by which the new array gets smaller, all headers counted.\n\n"
+        "| pair | changed | bound | LMC | of the bound | LMC, max | of the bound | xor, planes, "
+        "zstd -1 | order-0 xor | bitmask | LMC without base |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < N_PAIRS; k++)
-        if (get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room)) changed[k] = measure_sizes(&pair);
-    printf("\n### Speeds\n\nOne thread, checksums of both arrays included, medians of %d, by CPU time; GB/s of the new array.\n\n"
-           "| pair | coder | memcpy | compress | x memcpy | x zstd | decompress | x memcpy | x zstd | in place, x decompress | ratio |\n"
+        if (get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room))
+            changed[k] = measure_sizes(&pair);
+    printf("\n### Speeds\n\nOne thread, checksums of both arrays included, medians of %d, by CPU "
+           "time; GB/s of the new array.\n\n"
+           "| pair | coder | memcpy | compress | x memcpy | x zstd | decompress | x memcpy | x "
+           "zstd | in place, x decompress | ratio |\n"
            "|---|---|---|---|---|---|---|---|---|---|---|\n",
            n_reps);
     for (k = 0; k < N_PAIRS; k++) {
-        if (!get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room) || !pair.has_speed) continue;
+        if (!get_pair(&pair, k, series, synthetic_mb * 1000000, old, now_, room) || !pair.has_speed)
+            continue;
         if (pair.size < size) {
             const size_t repeated = size - size % lmc_dtype_width(pair.dtype);
             repeat(old, pair.size, repeated);

@@ -6,7 +6,8 @@
 #include "../lmc.h"
 
 /* LMC's split and join of the fastest usual tier, whatever tier is limited later. */
-static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate)
+static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                        int rotate)
 {
 #if LMC__X86
     if (lmc__cpu_has(LMC_TIER_AVX2)) {
@@ -19,7 +20,8 @@ static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n,
 #endif
     lmc__split_scalar(planes, src, n, width, rotate);
 }
-static void front_join(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate)
+static void front_join(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                       int rotate)
 {
 #if LMC__X86
     if (lmc__cpu_has(LMC_TIER_AVX2)) {

@@ -1,8 +1,11 @@
-/* Runs one kernel once, for bench/instructions, which counts the instructions it takes under an emulator.
+/* Runs one kernel once, for bench/instructions, which counts the instructions it takes under an
+ * emulator.
  *
  *   instructions --tiers | --kernels
- *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; the work before does not depend on N.
- *                                                With REPEATS: again so often, and print the nanoseconds it took in all */
+ *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; the work
+ *                                                before does not depend on N.
+ *                                                With REPEATS: again so often, and print the
+ *                                                nanoseconds it took in all */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +14,33 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
-static const char *const names[] = {
-    "crc32c", "split 1", "split 2", "split 4", "split 8", "join_root 1", "join_root 2", "join_root 4", "join_root 8", "count_classes 2", "is_constant", "map",
-    "partition, two lists", "partition, left list", "partition, right list", "partition, no list",
-    "merge, two lists", "merge, left list", "merge, right list", "merge, no list",
-    "flatten 2", "flatten 5", "unflatten 2", "unflatten 5", "group 2", "ungroup 2", "count_ones"
-};
+static const char *const names[] = {"crc32c",
+                                    "split 1",
+                                    "split 2",
+                                    "split 4",
+                                    "split 8",
+                                    "join_root 1",
+                                    "join_root 2",
+                                    "join_root 4",
+                                    "join_root 8",
+                                    "count_classes 2",
+                                    "is_constant",
+                                    "map",
+                                    "partition, two lists",
+                                    "partition, left list",
+                                    "partition, right list",
+                                    "partition, no list",
+                                    "merge, two lists",
+                                    "merge, left list",
+                                    "merge, right list",
+                                    "merge, no list",
+                                    "flatten 2",
+                                    "flatten 5",
+                                    "unflatten 2",
+                                    "unflatten 5",
+                                    "group 2",
+                                    "ungroup 2",
+                                    "count_ones"};
 /* as of bf16: six classes, equally full */
 static const lmc__grouping grouping = {6, 0, {43, 86, 128, 171, 213}};
 
@@ -38,7 +62,8 @@ int main(int argc, char **argv)
     const lmc__kernels *k = NULL;
     if (argc == 2 && strcmp(argv[1], "--tiers") == 0) {
         for (tier = 0; tier < LMC_TIER_COUNT; tier++)
-            if (lmc_has_tier((enum lmc_tier)tier)) printf("%s\n", lmc_tier_name((enum lmc_tier)tier));
+            if (lmc_has_tier((enum lmc_tier)tier))
+                printf("%s\n", lmc_tier_name((enum lmc_tier)tier));
         return 0;
     }
     if (argc == 2 && strcmp(argv[1], "--kernels") == 0) {
@@ -46,7 +71,8 @@ int main(int argc, char **argv)
         return 0;
     }
     for (tier = 0; argc >= 5 && tier < LMC_TIER_COUNT; tier++)
-        if (strcmp(argv[1], lmc_tier_name((enum lmc_tier)tier)) == 0) k = lmc__find_kernels((enum lmc_tier)tier);
+        if (strcmp(argv[1], lmc_tier_name((enum lmc_tier)tier)) == 0)
+            k = lmc__find_kernels((enum lmc_tier)tier);
     while (argc >= 5 && kernel < n_names && strcmp(argv[2], names[kernel]) != 0) kernel++;
     if (k == NULL || kernel == n_names) return 2;
     n = (size_t)strtoul(argv[3], NULL, 10);
@@ -61,7 +87,8 @@ int main(int argc, char **argv)
     for (i = 0; i < 256; i++) table[i] = (uint8_t)(255 - i);
     for (i = 0; i < most; i++) {
         random = random * 1664525u + 1013904223u;
-        a[i] = kernel == 10 ? 7 : (uint8_t)(random >> 24); /* is_constant: so that it has to look at all */
+        /* is_constant: so that it has to look at all */
+        a[i] = kernel == 10 ? 7 : (uint8_t)(random >> 24);
         mask[i / 8] |= (uint8_t)(random >> 31 << (i & 7));
     }
     for (i = 0; i < 8; i++) const_planes.row[i] = planes.row[i] = b + i * most;
@@ -73,31 +100,50 @@ int main(int argc, char **argv)
             if (!classes.row[c][p]) return 2;
         }
     clock_gettime(CLOCK_MONOTONIC, &start);
-    while (repeats-- != 0)
-        switch (kernel) {
+    while (repeats-- != 0) switch (kernel) {
         case 0: result += k->crc32c(0, a, n); break;
-        case 1: case 2: case 3: case 4: k->split(&planes, a, n, 1u << (kernel - 1), 1); break;
-        case 5: case 6: case 7: case 8: result += k->join_root(a, &const_planes, NULL, NULL, n, 1u << (kernel - 5), 1, no_ahead); break;
+        case 1:
+        case 2:
+        case 3:
+        case 4: k->split(&planes, a, n, 1u << (kernel - 1), 1); break;
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+            result +=
+                k->join_root(a, &const_planes, NULL, NULL, n, 1u << (kernel - 5), 1, no_ahead);
+            break;
         case 9: result += k->count_classes(counts, a, n, 2, &grouping); break;
         case 10: result += (size_t)k->is_constant(a, n); break;
         case 11: k->map(b, a, n, table); break;
-        case 12: case 13: case 14: case 15:
-            result += k->partition(mask, kernel == 12 || kernel == 13 ? left : NULL, kernel == 12 || kernel == 14 ? right : NULL, a, n, 128);
+        case 12:
+        case 13:
+        case 14:
+        case 15:
+            result += k->partition(mask, kernel == 12 || kernel == 13 ? left : NULL,
+                                   kernel == 12 || kernel == 14 ? right : NULL, a, n, 128);
             break;
-        case 16: case 17: case 18: case 19: {
+        case 16:
+        case 17:
+        case 18:
+        case 19: {
             lmc__side l = {NULL, 1}, r = {NULL, 2};
             if (kernel == 16 || kernel == 17) l.list = left;
             if (kernel == 16 || kernel == 18) r.list = right;
             k->merge(b, mask, n, l, r);
             break;
         }
-        case 20: case 21: k->flatten(b, a, n, 0, kernel == 20 ? 2 : 5); break;
-        case 22: case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
+        case 20:
+        case 21: k->flatten(b, a, n, 0, kernel == 20 ? 2 : 5); break;
+        case 22:
+        case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
         case 24: result += k->group(&classes, a, a, n, 2, 1, &grouping); break;
         case 25: result += k->ungroup(b, a, &sides, n, 2, 1, &grouping, no_ahead); break;
         default: result += k->count_ones(a, n);
         }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    if (argc > 5) printf("%.0f\n", 1e9 * (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec));
+    if (argc > 5)
+        printf("%.0f\n",
+               1e9 * (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec));
     return result == 12345; /* so that it is needed */
 }

@@ -1,4 +1,5 @@
-/* measure.h - what the benchmark programs share: time, memory, rows of JSON, tiers, files. BENCH is the program's name.
+/* measure.h - what the benchmark programs share: time, memory, rows of JSON, tiers, files. BENCH is
+ * the program's name.
  * SPDX-License-Identifier: MIT */
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -46,7 +47,8 @@ static uint8_t *allocate(size_t size)
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) fail("out of memory", "");
 #if defined(MADV_HUGEPAGE) && defined(MADV_NOHUGEPAGE)
-    if (madvise(p, size, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && huge_pages) fail("no huge pages here", "");
+    if (madvise(p, size, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) != 0 && huge_pages)
+        fail("no huge pages here", "");
 #endif
     memset(p, 1, size); /* faults every page in */
     return (uint8_t *)p;
@@ -74,7 +76,8 @@ static int best_tier(void)
 
 /* -- files -- */
 
-/* Appends the tensor data of a safetensors file (any other: all of it), as much as fits; whole elements. Returns the bytes. */
+/* Appends the tensor data of a safetensors file (any other: all of it), as much as fits; whole
+ * elements. Returns the bytes. */
 static size_t append_file(uint8_t *dst, size_t room, const char *path, enum lmc_dtype dtype)
 {
     FILE *file = fopen(path, "rb");
@@ -82,13 +85,16 @@ static size_t append_file(uint8_t *dst, size_t room, const char *path, enum lmc_
     uint64_t skip = 0;
     long end;
     size_t i, size;
-    if (file == NULL || fread(head, 1, 8, file) != 8 || fseek(file, 0, SEEK_END) != 0 || (end = ftell(file)) < 16) fail("cannot read ", path);
+    if (file == NULL || fread(head, 1, 8, file) != 8 || fseek(file, 0, SEEK_END) != 0 ||
+        (end = ftell(file)) < 16)
+        fail("cannot read ", path);
     for (i = 0; i < 8; i++) skip |= (uint64_t)head[i] << 8 * i;
     skip = dtype == LMC_AUTO || skip > (uint64_t)end - 8 ? 0 : skip + 8;
     size = (size_t)((uint64_t)end - skip);
     if (size > room) size = room;
     size -= size % lmc_dtype_width(dtype);
-    if (fseek(file, (long)skip, SEEK_SET) != 0 || fread(dst, 1, size, file) != size) fail("cannot read ", path);
+    if (fseek(file, (long)skip, SEEK_SET) != 0 || fread(dst, 1, size, file) != size)
+        fail("cannot read ", path);
     fclose(file);
     return size;
 }

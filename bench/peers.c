@@ -1,9 +1,10 @@
-/* The codecs that have a C library, behind one interface, for peers.py: LMC on each tier, and what the usual libraries can do
- * with the same planes. Built as a shared object.
+/* The codecs that have a C library, behind one interface, for peers.py: LMC on each tier, and what
+ * the usual libraries can do with the same planes. Built as a shared object.
  *
- * The peers on planes get a fast front end: LMC's own split and join (of the AVX2 or NEON tier). They write no checksums
- * and no file format, only what a decoder needs, in chunks that stay in the caches. huff0 is that of libzstd, whose internals
- * are reached in the static library only (its shared one hides them); it codes the plane of the exponent and stores the others. */
+ * The peers on planes get a fast front end: LMC's own split and join (of the AVX2 or NEON tier).
+ * They write no checksums and no file format, only what a decoder needs, in chunks that stay in the
+ * caches. huff0 is that of libzstd, whose internals are reached in the static library only (its
+ * shared one hides them); it codes the plane of the exponent and stores the others. */
 #include <lz4.h>
 #include <zstd.h>
 
@@ -17,9 +18,11 @@
 #if ZSTD_VERSION_NUMBER < 10504
 #error "needs libzstd 1.5.4 or later"
 #endif
-size_t HUF_compress4X_repeat(void *dst, size_t cap, const void *src, size_t size, unsigned max_symbol, unsigned table_log, void *ws, size_t ws_size,
+size_t HUF_compress4X_repeat(void *dst, size_t cap, const void *src, size_t size,
+                             unsigned max_symbol, unsigned table_log, void *ws, size_t ws_size,
                              size_t *table, int *repeat, int flags);
-size_t HUF_decompress4X_hufOnly_wksp(uint32_t *table, void *dst, size_t dst_size, const void *src, size_t size, void *ws, size_t ws_size, int flags);
+size_t HUF_decompress4X_hufOnly_wksp(uint32_t *table, void *dst, size_t dst_size, const void *src,
+                                     size_t size, void *ws, size_t ws_size, int flags);
 unsigned HUF_isError(size_t code);
 #define HUF_BMI2 1 /* HUF_flags_bmi2 */
 
@@ -40,14 +43,17 @@ typedef int (*plane_decoder)(uint8_t *dst, size_t n, const uint8_t *src, size_t 
 
 static size_t huff0_encode(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level)
 {
-    const size_t size = HUF_compress4X_repeat(dst, cap, src, n, 255, 11, scratch.huf, sizeof scratch.huf, NULL, NULL, HUF_BMI2);
+    const size_t size = HUF_compress4X_repeat(dst, cap, src, n, 255, 11, scratch.huf,
+                                              sizeof scratch.huf, NULL, NULL, HUF_BMI2);
     (void)level;
-    return HUF_isError(size) || size == 1 || size >= n ? 0 : size; /* 1: one symbol; not worth a mode here */
+    /* 1: one symbol; not worth a mode here */
+    return HUF_isError(size) || size == 1 || size >= n ? 0 : size;
 }
 static int huff0_decode(uint8_t *dst, size_t n, const uint8_t *src, size_t size)
 {
     scratch.table[0] = 12 * 0x01000001u; /* as HUF_CREATE_STATIC_DTABLEX2 does */
-    return HUF_decompress4X_hufOnly_wksp(scratch.table, dst, n, src, size, scratch.huf, sizeof scratch.huf, HUF_BMI2) == n;
+    return HUF_decompress4X_hufOnly_wksp(scratch.table, dst, n, src, size, scratch.huf,
+                                         sizeof scratch.huf, HUF_BMI2) == n;
 }
 
 static size_t zstd_encode(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level)
@@ -55,7 +61,10 @@ static size_t zstd_encode(uint8_t *dst, size_t cap, const uint8_t *src, size_t n
     const size_t size = ZSTD_compressCCtx(cctx, dst, cap, src, n, level);
     return ZSTD_isError(size) || size >= n ? 0 : size;
 }
-static int zstd_decode(uint8_t *dst, size_t n, const uint8_t *src, size_t size) { return ZSTD_decompressDCtx(dctx, dst, n, src, size) == n; }
+static int zstd_decode(uint8_t *dst, size_t n, const uint8_t *src, size_t size)
+{
+    return ZSTD_decompressDCtx(dctx, dst, n, src, size) == n;
+}
 
 static size_t lz4_encode(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level)
 {
@@ -69,11 +78,12 @@ static int lz4_decode(uint8_t *dst, size_t n, const uint8_t *src, size_t size)
 
 static const struct peer {
     const char *name;
-    int tier;               /* of LMC; -1: another codec */
-    plane_encoder encode;   /* NULL: memcpy */
+    int tier;             /* of LMC; -1: another codec */
+    plane_encoder encode; /* NULL: memcpy */
     plane_decoder decode;
-    int level, as_bytes, only_top; /* level of LMC: 1 is max; as_bytes: no planes; only_top: the lower planes are stored */
-    size_t chunk;           /* elements */
+    /* level of LMC: 1 is max; as_bytes: no planes; only_top: the lower planes are stored */
+    int level, as_bytes, only_top;
+    size_t chunk; /* elements */
 } peers[] = {
     {"memcpy", -1, NULL, NULL, 0, 0, 0, 0},
     {"LMC avx512", LMC_TIER_AVX512, NULL, NULL, 0, 0, 0, 0},
@@ -83,7 +93,8 @@ static const struct peer {
     {"LMC avx2", LMC_TIER_AVX2, NULL, NULL, 0, 0, 0, 0},
     {"LMC neon", LMC_TIER_NEON, NULL, NULL, 0, 0, 0, 0},
     {"LMC scalar", LMC_TIER_SCALAR, NULL, NULL, 0, 0, 0, 0},
-    {"huff0, exponent plane", -1, huff0_encode, huff0_decode, 0, 0, 1, (size_t)128 << 10}, /* the most that huff0 takes */
+    {"huff0, exponent plane", -1, huff0_encode, huff0_decode, 0, 0, 1,
+     (size_t)128 << 10}, /* the most that huff0 takes */
     {"zstd -1, planes", -1, zstd_encode, zstd_decode, 1, 0, 0, MAX_CHUNK},
     {"zstd -3, planes", -1, zstd_encode, zstd_decode, 3, 0, 0, MAX_CHUNK},
     {"zstd -1, bytes", -1, zstd_encode, zstd_decode, 1, 1, 0, MAX_CHUNK},
@@ -94,7 +105,10 @@ static const struct peer {
 /* -- the interface -- */
 
 const char *peer_name(unsigned i) { return i < N_PEERS ? peers[i].name : NULL; }
-int peer_available(unsigned i) { return i < N_PEERS && (peers[i].tier < 0 || lmc_has_tier((enum lmc_tier)peers[i].tier)); }
+int peer_available(unsigned i)
+{
+    return i < N_PEERS && (peers[i].tier < 0 || lmc_has_tier((enum lmc_tier)peers[i].tier));
+}
 const char *peer_versions(void)
 {
     static char text[64];
@@ -108,7 +122,10 @@ const char *peer_versions(void)
     return text;
 }
 
-void peer_fill(uint8_t *dst, size_t size, const char *dtype) { t_fill(dst, size, T_GAUSS, lmc_find_dtype(dtype), 1); }
+void peer_fill(uint8_t *dst, size_t size, const char *dtype)
+{
+    t_fill(dst, size, T_GAUSS, lmc_find_dtype(dtype), 1);
+}
 
 /* Of the planes, in bytes. */
 double peer_entropy(const uint8_t *src, size_t size, const char *name)
@@ -137,7 +154,8 @@ size_t peer_workspace_size(const char *dtype)
 }
 
 /* Chunks: a word with its coded size (0: stored) for each plane, then the planes, lowest first. */
-static size_t encode_planes(const struct peer *peer, uint8_t *dst, const uint8_t *src, size_t size, unsigned width, int rotate)
+static size_t encode_planes(const struct peer *peer, uint8_t *dst, const uint8_t *src, size_t size,
+                            unsigned width, int rotate)
 {
     uint8_t *out = dst;
     size_t at;
@@ -150,7 +168,9 @@ static size_t encode_planes(const struct peer *peer, uint8_t *dst, const uint8_t
         unsigned p;
         out += 4 * n_planes;
         memset(&planes, 0, sizeof planes);
-        for (p = 0; p < n_planes; p++) planes.row[p] = peer->only_top && p + 1 < n_planes ? out + p * n : scratch.rows[p]; /* stored planes in place */
+        /* stored planes in place */
+        for (p = 0; p < n_planes; p++)
+            planes.row[p] = peer->only_top && p + 1 < n_planes ? out + p * n : scratch.rows[p];
         if (n_planes > 1) front_split(&planes, src + at, n, width, rotate);
         for (p = 0; p < n_planes; p++) {
             const uint8_t *row = n_planes > 1 ? planes.row[p] : src + at;
@@ -164,7 +184,8 @@ static size_t encode_planes(const struct peer *peer, uint8_t *dst, const uint8_t
     return (size_t)(out - dst);
 }
 
-static int decode_planes(const struct peer *peer, uint8_t *dst, size_t size, const uint8_t *src, unsigned width, int rotate)
+static int decode_planes(const struct peer *peer, uint8_t *dst, size_t size, const uint8_t *src,
+                         unsigned width, int rotate)
 {
     size_t at;
     for (at = 0; at < size; at += peer->chunk * width) {
@@ -181,7 +202,8 @@ static int decode_planes(const struct peer *peer, uint8_t *dst, size_t size, con
             uint8_t *row = n_planes > 1 ? scratch.rows[p] : dst + at;
             planes.row[p] = row;
             if (coded == 0) {
-                if (n_planes > 1) planes.row[p] = src; /* stored planes are joined from where they are */
+                /* stored planes are joined from where they are */
+                if (n_planes > 1) planes.row[p] = src;
                 else memcpy(row, src, plane_size);
             } else if (!peer->decode(row, plane_size, src, coded)) {
                 return 0;
@@ -202,7 +224,8 @@ static void prepare(void)
 }
 
 /* size: whole elements. Returns the coded size, 0 on failure. */
-size_t peer_encode(unsigned i, uint8_t *dst, size_t cap, const uint8_t *src, size_t size, const char *dtype, uint8_t *ws, size_t ws_size)
+size_t peer_encode(unsigned i, uint8_t *dst, size_t cap, const uint8_t *src, size_t size,
+                   const char *dtype, uint8_t *ws, size_t ws_size)
 {
     const struct peer *peer = &peers[i];
     lmc_tensor_options options = make_options(dtype);
@@ -213,14 +236,19 @@ size_t peer_encode(unsigned i, uint8_t *dst, size_t cap, const uint8_t *src, siz
         options.level = peer->level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
 #endif
         lmc_limit_tier((enum lmc_tier)peer->tier);
-        return lmc_encode_tensor(dst, cap, &coded, src, size, &options, ws, ws_size) == LMC_OK ? coded : 0;
+        return lmc_encode_tensor(dst, cap, &coded, src, size, &options, ws, ws_size) == LMC_OK
+                   ? coded
+                   : 0;
     }
-    if (peer->encode != NULL) return encode_planes(peer, dst, src, size, lmc_dtype_width(options.dtype), t_exponent_bits(options.dtype) != 0);
+    if (peer->encode != NULL)
+        return encode_planes(peer, dst, src, size, lmc_dtype_width(options.dtype),
+                             t_exponent_bits(options.dtype) != 0);
     memcpy(dst, src, size);
     return size;
 }
 
-int peer_decode(unsigned i, uint8_t *dst, size_t size, const uint8_t *src, size_t coded, const char *dtype, uint8_t *ws, size_t ws_size)
+int peer_decode(unsigned i, uint8_t *dst, size_t size, const uint8_t *src, size_t coded,
+                const char *dtype, uint8_t *ws, size_t ws_size)
 {
     const struct peer *peer = &peers[i];
     const lmc_tensor_options options = make_options(dtype);
@@ -229,7 +257,9 @@ int peer_decode(unsigned i, uint8_t *dst, size_t size, const uint8_t *src, size_
         lmc_limit_tier((enum lmc_tier)peer->tier);
         return lmc_decode_tensor(dst, 0, size, src, coded, size, &options, ws, ws_size) == LMC_OK;
     }
-    if (peer->encode != NULL) return decode_planes(peer, dst, size, src, lmc_dtype_width(options.dtype), t_exponent_bits(options.dtype) != 0);
+    if (peer->encode != NULL)
+        return decode_planes(peer, dst, size, src, lmc_dtype_width(options.dtype),
+                             t_exponent_bits(options.dtype) != 0);
     memcpy(dst, src, size);
     return 1;
 }

@@ -1,12 +1,14 @@
-/* In-process benchmark of quantisers: fitting, coding and restoring a pair of optimizer moments, on one core.
+/* In-process benchmark of quantisers: fitting, coding and restoring a pair of optimizer moments, on
+ * one core.
  *
  *   quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]
  *
- * The moments (of N elements, default 2^25: 128 MiB each) are synthetic, as AdamW would have them: gradients of N(0, 1) times a scale for each
- * row of 4096, and the averages of the last ones. Buffers are mapped page-aligned and pre-faulted; in each repetition memcpy of one
- * tensor and everything measured take turns; medians of the thread's CPU time, in GB (10^9 bytes) of F32 per second. "quantise" is
- * lmc_fit_quantizer and lmc_encode_tensor together. What was coded is decoded and compared with lmc_quantize of the source.
- * Markdown to stdout, JSON to FILE. */
+ * The moments (of N elements, default 2^25: 128 MiB each) are synthetic, as AdamW would have them:
+ * gradients of N(0, 1) times a scale for each row of 4096, and the averages of the last ones.
+ * Buffers are mapped page-aligned and pre-faulted; in each repetition memcpy of one tensor and
+ * everything measured take turns; medians of the thread's CPU time, in GB (10^9 bytes) of F32 per
+ * second. "quantise" is lmc_fit_quantizer and lmc_encode_tensor together. What was coded is decoded
+ * and compared with lmc_quantize of the source. Markdown to stdout, JSON to FILE. */
 #define _GNU_SOURCE
 #define BENCH "quantise"
 #include "measure.h"
@@ -16,7 +18,7 @@
 enum { ROW = 4096 };
 
 static size_t n = (size_t)1 << 25, size;
-static float *moments[2];                 /* second, first */
+static float *moments[2]; /* second, first */
 static uint8_t *coded[2], *restored[2], *copy, *ws;
 static size_t coded_size[2], cap, ws_size;
 static lmc_quantizer *fitted[2];
@@ -106,7 +108,8 @@ static void check(enum lmc_status status)
 
 static void measure(unsigned bits, double bound)
 {
-    static double copies[MAX_REPS], fits[2][MAX_REPS], codes[2][MAX_REPS], restores[2][MAX_REPS], wholes[MAX_REPS];
+    static double copies[MAX_REPS], fits[2][MAX_REPS], codes[2][MAX_REPS], restores[2][MAX_REPS],
+        wholes[MAX_REPS];
     const double gb = (double)size / 1e9;
     double copied;
     char name[32];
@@ -123,12 +126,14 @@ static void measure(unsigned bits, double bound)
             fits[w][rep] = cpu_seconds() - start;
             options = tensor_options(w);
             start = cpu_seconds();
-            check(lmc_encode_tensor(coded[w], cap, &coded_size[w], moments[w], size, &options, ws, ws_size));
+            check(lmc_encode_tensor(coded[w], cap, &coded_size[w], moments[w], size, &options, ws,
+                                    ws_size));
             codes[w][rep] = cpu_seconds() - start;
             options.quantizer = NULL;
             options.log2_block = 18;
             start = cpu_seconds();
-            check(lmc_decode_tensor(restored[w], 0, size, coded[w], coded_size[w], size, &options, ws, ws_size));
+            check(lmc_decode_tensor(restored[w], 0, size, coded[w], coded_size[w], size, &options,
+                                    ws, ws_size));
             restores[w][rep] = cpu_seconds() - start;
             if (rep) continue;
             memcpy(copy, moments[w], size);
@@ -146,12 +151,16 @@ static void measure(unsigned bits, double bound)
         fitting = median(fits[w]);
         whole = median(wholes);
         restoring = median(restores[w]);
-        printf("| %s | %s | %s | %.3f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", lmc_tier_name(lmc_get_tier()), what, name,
-               8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole, copied / whole, gb / restoring, copied / restoring);
+        printf("| %s | %s | %s | %.3f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
+               lmc_tier_name(lmc_get_tier()), what, name, 8.0 * (double)coded_size[w] / (double)n,
+               1e3 * fitting, gb / whole, copied / whole, gb / restoring, copied / restoring);
         if (json)
-            fprintf(json, "%s{\"tier\": \"%s\", \"moment\": \"%s\", \"mode\": \"%s\", \"bits\": %.4f, \"fit_ms\": %.1f, \"quantise\": %.3f, "
-                          "\"quantise_x\": %.4f, \"restore\": %.3f, \"restore_x\": %.4f}",
-                    json_row(), lmc_tier_name(lmc_get_tier()), what, name, 8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole,
+            fprintf(json,
+                    "%s{\"tier\": \"%s\", \"moment\": \"%s\", \"mode\": \"%s\", \"bits\": %.4f, "
+                    "\"fit_ms\": %.1f, \"quantise\": %.3f, "
+                    "\"quantise_x\": %.4f, \"restore\": %.3f, \"restore_x\": %.4f}",
+                    json_row(), lmc_tier_name(lmc_get_tier()), what, name,
+                    8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole,
                     copied / whole, gb / restoring, copied / restoring);
     }
     fflush(stdout);
@@ -165,10 +174,12 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--elements") == 0) n = strtoull(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--reps") == 0) n_reps = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--tier") == 0) only_tier = argv[i + 1];
-        else if (strcmp(argv[i], "--json") == 0) { if ((json = fopen(argv[i + 1], "w")) == NULL) fail("cannot write ", argv[i + 1]); }
-        else fail("unknown option ", argv[i]);
+        else if (strcmp(argv[i], "--json") == 0) {
+            if ((json = fopen(argv[i + 1], "w")) == NULL) fail("cannot write ", argv[i + 1]);
+        } else fail("unknown option ", argv[i]);
     }
-    if (i < argc || n_reps < 1 || n_reps > MAX_REPS || n < 65536) fail("usage: quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]", "");
+    if (i < argc || n_reps < 1 || n_reps > MAX_REPS || n < 65536)
+        fail("usage: quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]", "");
     size = 4 * n;
     for (i = 0; i < 2; i++) {
         moments[i] = (float *)(void *)allocate(size);
@@ -182,7 +193,8 @@ int main(int argc, char **argv)
     options.log2_block = 18;
     ws = allocate(ws_size = lmc_tensor_workspace_size(&options));
     if (json) fputc('[', json);
-    printf("| tier | moment | mode | bits | fit, ms | quantise GB/s | x memcpy | restore GB/s | x memcpy |\n|---|---|---|---|---|---|---|---|---|\n");
+    printf("| tier | moment | mode | bits | fit, ms | quantise GB/s | x memcpy | restore GB/s | x "
+           "memcpy |\n|---|---|---|---|---|---|---|---|---|\n");
     for (tier = LMC_TIER_COUNT - 1; tier >= 0; tier--) {
         if (!wanted_tier(tier)) continue;
         lmc_limit_tier((enum lmc_tier)tier);

@@ -1,308 +1,37 @@
 #!/usr/bin/env python3
-"""Tables and plots from what the other programs here measured.
+"""The benchmark's pages and plots, made of what the other programs here measured and left in a directory of results (RESULTS; default: build/results).
 
-  report.py criteria [--quick]  is it as fast and as small as it set out to be? Markdown, from the JSON files; --quick: a word of warning
-  report.py command             the command's rows, from build/command.tsv and build/command/*.json
-  report.py fidelity            training resumed from quantised states, from build/fidelity/fidelity.json
-  report.py plots DIRECTORY     SVG files; the same input gives the same bytes"""
-import json, os, sys
+  report.py stamp PART SECONDS   notes which lmc.h and machine the results of a part are of, in PART.stamp; bench/run calls it after each part
+  report.py page DIRECTORY       writes REPORT.md. All parts must be of one lmc.h, machine and compiler, else it fails and names them;
+                                 with MIX=1 the page says at its top which part is of which
+  report.py fidelity DIRECTORY   writes fidelity.md: training resumed from quantised states, of build/fidelity/fidelity.json
+  report.py plots DIRECTORY      SVG files; the same input gives the same bytes"""
+import datetime, hashlib, json, os, platform, re, subprocess, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BEST, HUFFMAN = "avx512", ("huff0", "OpenZL huffman", "zipnn")
+import plots
+from results import RESULTS, ROOT, SHOWN, build, find, load, load_checkpoint, load_command, load_fidelity
+from targets import judge_fidelity, put_table, put_targets
 
-
-def build(name):
-    return os.path.join(ROOT, "build", name)
-
-
-def load(name):
-    try:
-        with open(build(name)) as file:
-            return json.load(file)
-    except FileNotFoundError:
-        return []
-
-
-def load_command():
-    """build/command.tsv with hyperfine's medians, in seconds."""
-    rows = []
-    try:
-        with open(build("command.tsv")) as file:
-            for line in file:
-                place, data, dtype, tool, threads, runs, size, packed, pack, unpack = line.rstrip("\n").split("\t")
-                row = {"place": place, "data": data, "dtype": dtype, "tool": tool, "threads": int(threads), "runs": int(runs),
-                       "bytes": int(size), "packed": int(packed)}
-                for verb, name in (("pack", pack), ("unpack", unpack)):
-                    with open(build("command/" + name)) as result:
-                        row[verb] = json.load(result)["results"][0]["median"]
-                rows.append(row)
-    except FileNotFoundError:
-        pass
-    return rows
-
-
-# -- criteria --
-
-ROWS = []
-
-
-def judge(what, target, measured, passed):
-    ROWS.append("| %s | %s | %s | %s |" % (what, target, measured, {True: "met", False: "**not met**", None: "not measured"}[passed]))
-
-
-def find(rows, **wanted):
-    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
-
-
-def judge_speed(bench, what, names, tier, compress, decompress):
-    rows = [row for row in find(bench, part="codec", tier=tier, level="default") if row["data"] in names]
-    if not rows:
-        judge("%s, %s" % (what, tier), "", "", None)
-    for row in rows:
-        encode, decode = (row[key] / row["memcpy_gb_s"] for key in ("encode_gb_s", "decode_gb_s"))
-        judge("%s, %s, compress" % (row["data"], tier), "&ge; %.2f x memcpy" % compress, "%.3f" % encode, encode >= compress)
-        judge("%s, %s, decompress" % (row["data"], tier), "&ge; %.2f x memcpy" % decompress, "%.3f" % decode, decode >= decompress)
-
-
-def judge_peers(peers, data, compress, decompress):
-    """compress, decompress: the multiples of memcpy that suffice where a multiple of a peer is more."""
-    rows = find(peers, data=data)
-    ours = find(rows, codec="LMC " + BEST)
-    if not ours:
-        return judge("%s against peers" % data, "", "", None)
-    ours, memcpy = ours[0], rows[0]["memcpy_gb_s"]
-    others = [row for row in rows if not row["codec"].startswith("LMC") and row["codec"] != "memcpy"]
-    similar = [row for row in others if abs(row["encoded"] - ours["encoded"]) <= 0.02 * ours["encoded"]]
-    for verb, key, times, share in (("compress", "encode_gb_s", 4, compress), ("decompress", "decode_gb_s", 3, decompress)):
-        if similar:
-            best = max(similar, key=lambda row: row[key])
-            wanted = min(times * best[key], share * memcpy)
-            judge("%s, %s against the fastest peer of similar size: %s, %.2f GB/s" % (data, verb, best["codec"], best[key]),
-                  "&ge; %.2f GB/s (%s)" % (wanted, "%d x" % times if wanted == times * best[key] else "%.2f x memcpy" % share),
-                  "%.2f GB/s (%.1f x)" % (ours[key], ours[key] / best[key]), ours[key] >= wanted)
-    huffman = [row for row in others if row["codec"].startswith(HUFFMAN)]
-    if huffman:
-        best = min(huffman, key=lambda row: row["encoded"])
-        above = 100 * (ours["encoded"] - best["encoded"]) / ours["bytes"]
-        judge("%s, size against the smallest Huffman peer: %s, %.3f %%" % (data, best["codec"], 100 * best["encoded"] / best["bytes"]),
-              "&le; +0.2 % of the input", "%+.3f %%" % above, above <= 0.2)
-
-
-def judge_max(bench):
-    rows = find(bench, part="codec", tier=BEST, level="max")
-    if not rows:
-        judge("level `max`", "", "no such level here", None)
-    for row in rows:
-        if not row["data"].startswith("N(0, 0.02)") and row["data"] not in ("model.bf16", "master.f32", "model.f16"):
-            continue
-        default = find(bench, part="codec", tier=BEST, level="default", data=row["data"])[0]
-        above = 100 * row["encoded"] / row["bytes"] - row["entropy_percent"]
-        encode, decode = (row[key] / default[key] for key in ("encode_gb_s", "decode_gb_s"))
-        judge("%s, `max`, size" % row["data"], "&le; entropy + 0.1 %", "%+.3f %%" % above, above <= 0.1)
-        judge("%s, `max`, compress" % row["data"], "&ge; 0.25 x default", "%.2f" % encode, encode >= 0.25)
-        judge("%s, `max`, decompress" % row["data"], "full speed (&ge; 0.9 x default)", "%.2f" % decode, decode >= 0.9)
-
-
-def judge_threads(bench):
-    for data in ("N(0, 0.02) bf16", "N(0, 0.02) fp32"):
-        one, two = (find(bench, part="threads", data=data, threads=n) for n in (1, 2))
-        if not one or not two:
-            judge("%s, two threads" % data, "", "", None)
-            continue
-        for verb, key in (("compress", "encode_gb_s"), ("decompress", "decode_gb_s")):
-            gain, share = two[0][key] / one[0][key], two[0][key] / two[0]["memcpy_gb_s"]
-            judge("%s, two threads, %s" % (data, verb), "&ge; 1.8 x one, or as fast as memory allows: &ge; 0.9 x memcpy by two",
-                  "%.2f x one, %.2f x memcpy" % (gain, share), gain >= 1.8 or share >= 0.9)
-
-
-def judge_delta(rows):
-    """Shares of the bound by how much changed; speeds of the default level."""
-    sizes = [row for row in find(rows, part="sizes") if not row["data"].startswith(("exp_avg", "unrelated"))]
-    if not rows:
-        judge("deltas", "", "", None)
-    for row in sizes:
-        wanted = (95, 97) if row["changed"] > 0.5 else (92, 95) if row["changed"] > 0.05 else (82, 88)
-        for level, share in zip(("default", "max"), (100 / 1.01, 100 / 1.01) if row["dtype"] == "F32" else wanted):
-            measured = 100 * row["bound"] / row[level]
-            judge("delta %s, %s, size" % (row["data"], level), "&ge; %.0f %% of the bound" % share, "%.1f %%" % measured, measured >= share)
-    for level, direct in (("default", "direct"), ("max", "direct_max")) if rows else ():
-        worst = max(find(rows, part="sizes"), key=lambda row: row[level] / row[direct])
-        judge("deltas, %s, never larger than without base: worst of all pairs, %s" % (level, worst["data"]), "&le; 1 x",
-              "%.4f" % (worst[level] / worst[direct]), worst[level] <= worst[direct])
-    for row in find(rows, part="speed", level="default"):
-        wanted = (0.28, 0.40) if row["changed"] < 0.2 else (0.20, 0.40) if row["dtype"] == "F32" else (0.20, 0.33)
-        peer = find(rows, part="speed", data=row["data"], coder="xor, planes, zstd -1")[0]
-        for verb, key, share in zip(("compress", "decompress"), ("encode_gb_s", "decode_gb_s"), wanted):
-            speed, times = row[key] / row["memcpy_gb_s"], row[key] / peer[key]
-            if row["tier"] == BEST:
-                judge("delta %s, %s, %s" % (row["data"], BEST, verb), "&ge; %.2f x memcpy, &ge; 4 x xor, planes, zstd -1" % share,
-                      "%.3f x memcpy, %.1f x" % (speed, times), speed >= share and times >= 4)
-            elif row["tier"] == "avx2":
-                judge("delta %s, avx2, %s" % (row["data"], verb), "&ge; %.3f x memcpy" % (0.4 * share), "%.3f" % speed, speed >= 0.4 * share)
-
-
-def load_checkpoint(name, series=""):
-    try:
-        with open(build(name)) as file:
-            rows = [line.rstrip("\n").split("\t") for line in file]
-    except FileNotFoundError:
-        return []
-    return [{"pair": "%s%s-%s" % (series, old, new), "how": how, "parameters": int(parameters), "bytes": int(size), "stored": int(stored)}
-            for old, new, how, parameters, size, stored, _ in rows]
-
-
-def judge_checkpoint():
-    """Targets: what a prototype reached on all tensors of that network."""
-    targets = {"1000-1001": 1.74, "1000-1010": 1.56}
-    rows, own = load_checkpoint("checkpoint.tsv"), load_checkpoint("checkpoint-own.tsv", "own series, ")
-    if not rows:
-        judge("whole checkpoint as a delta", "", "", None)
-    for row in find(rows, how="LMC, delta"):
-        others = ["; %s: %.2f" % (other["how"], row["bytes"] / other["stored"]) for other in find(rows, pair=row["pair"]) if other["how"].startswith("xor")]
-        judge("whole checkpoint %s by the command" % row["pair"], "&ge; %.2f x smaller" % targets[row["pair"]],
-              "%.2f%s" % (row["bytes"] / row["stored"], "".join(others)), round(row["bytes"] / row["stored"], 2) >= targets[row["pair"]])
-    for rule, most in (("bits:8", 5.1), ("bits:4", 4.1)):
-        for row in find(rows + own, how="LMC, delta, `*=%s`" % rule):
-            exact, = find(rows + own, pair=row["pair"], how="LMC, delta")
-            bytes_each, exact_each = (each["stored"] / each["parameters"] for each in (row, exact))
-            judge("whole checkpoint %s, moments `%s`" % (row["pair"], rule), "&le; %g bytes per parameter" % most,
-                  "%.2f (exact delta: %.2f)" % (bytes_each, exact_each), bytes_each <= most)
-
-
-def judge_command(command):
-    most = max((row["threads"] for row in command), default=0)
-    rows = find(command, place="tmpfs", tool="lmc", threads=most)
-    if not rows:
-        judge("the command on tmpfs, all cores", "", "", None)
-    for row in rows:
-        cp = find(command, place="tmpfs", tool="cp", data=row["data"])
-        if cp:
-            unpack, pack = cp[0]["unpack"] / row["unpack"], cp[0]["pack"] / row["pack"]
-            where = "%s, %d MB on tmpfs, %d threads" % (row["data"], row["bytes"] // 1000000, row["threads"])
-            judge("%s, `lmc -d`" % where, "&ge; 1 x cp", "%.2f" % unpack, unpack >= 1)
-            judge("%s, `lmc`" % where, "&ge; 0.5 x cp", "%.2f" % pack, pack >= 0.5)
-
-
-def judge_moments(rows):
-    """Targets: what a study found for such networks; each is of the worst snapshot of a series. Bits are those of the matrices."""
-    if not rows:
-        judge("quantised moments", "", "", None)
-    for row in rows:
-        row["bits"] = row["m"] + row["v"]
-    for series in dict.fromkeys(row["series"] for row in rows):
-        mine = find(rows, series=series)
-        for rule, error, bits in (("bits:8", 0.0066, 15.47), ("bits:4", 0.105, 7.53)):
-            worst, most = (max(row[key] for row in find(mine, mode=rule)) for key in ("update", "bits"))
-            others = ", ".join("%s %.3g" % (mode, max(row["update"] for row in find(mine, mode=mode))) for mode in ("dynamic8", "kmeans"))
-            judge("%s, moments `%s`, error of the update" % (series, rule), "&le; %g" % error, "%.5f (%s)" % (worst, others), worst <= error)
-            judge("%s, moments `%s`, size of both" % (series, rule), "&le; %g bits" % bits, "%.2f" % most, most <= bits)
-        pairs = [(row["bits"], find(mine, mode="dynamic8", snapshot=row["snapshot"])[0]["bits"]) for row in find(mine, mode="update:0.0066")]
-        ours, dynamic = max(pairs, key=lambda pair: pair[0] - pair[1])
-        judge("%s, moments `update:0.0066`, size of both" % series, "&le; entropy of dynamic 8 bit, %.2f bits" % dynamic, "%.2f" % ours, ours <= dynamic)
-        for kind, keys, what in (("update:", ["worst_update"], "error of the update, each matrix"), ("rel:", ["relative_m", "relative_v"], "relative error, each element")):
-            share, at = max((row[key] / float(row["mode"][len(kind):]), row["mode"]) for row in mine if row["mode"].startswith(kind) for key in keys)
-            judge("%s, moments `%s`, %s" % (series, kind, what), "&le; the bound", "%.4f x at `%s`" % (share, at), share <= 1)
-
-
-def judge_quantise(rows):
-    rows = find(rows, tier=BEST)
-    if not rows:
-        judge("speed of quantising", "", "", None)
-    for row in rows:
-        what, least = "%s moments, %s, %s" % (row["moment"], row["mode"], BEST), {"second": 2, "first": 1}[row["moment"]]
-        judge(what + ", quantise", "&ge; %d GB/s" % least, "%.2f GB/s" % row["quantise"], row["quantise"] >= least)
-        judge(what + ", restore", "&ge; 0.6 x memcpy", "%.2f" % row["restore_x"], row["restore_x"] >= 0.6)
-
-
-FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lmc-finer": "LMC update:0.0066", "lmc-update": "LMC update:0.01",
-            "lmc4": "LMC 4 bit", "dynamic8": "dynamic 8 bit, blocks of 256", "kmeans": "k-means per tensor, 8 bit", "linear8": "linear int8, blocks of 256"}
-
-
-def load_fidelity():
-    """Its runs, by stage, in FIDELITY's order; each with the difference of its losses from the exact run's. None if there is no such file."""
-    report = load("fidelity/fidelity.json")
-    if not report:
-        return None, {}
-    stages = {}
-    for stage, start in report["stages"].items():
-        runs = [dict(run, title=run["mode"].replace("noise", "noise control ") if run["mode"].startswith("noise") else FIDELITY[run["mode"]])
-                for kind in FIDELITY for run in report["runs"] if run["stage"] == stage and run["mode"].rstrip("0123456789" if kind == "noise" else "") == kind]
-        for run in runs:
-            run["exact"] = report["losses"][start:start + len(run["losses"])]
-            run["differences"] = [loss - exact for loss, exact in zip(run["losses"], run["exact"])]
-            last = slice(-report["compared"], None)
-            run["percent"] = 100 * sum(run["differences"][last]) / sum(run["exact"][last])
-            run["apart"] = sum(map(abs, run["differences"][last])) / report["compared"]
-            run["bits"] = 8 * run["moments"] / report["parameters"] if run["moments"] else None
-        stages[stage] = runs
-    return report, stages
-
-
-def judge_fidelity():
-    """Targets: the study's, whose network was another."""
-    _, stages = load_fidelity()
-    if not any(find(runs, mode="lmc8") for runs in stages.values()):
-        return judge("training resumed from quantised moments", "", "", None)
-    for stage, runs in stages.items():
-        noise = [run for run in runs if run["mode"].startswith("noise")]
-        for mode, error, bits in (("lmc8", 0.0066, 15.47), ("lmc4", 0.105, 7.53)):
-            for run in find(runs, mode=mode):
-                what = "%s, moments %s" % (stage, run["title"])
-                judge(what + ", error of the update", "&le; %g" % error, "%.5f" % run["update"], run["update"] <= error)
-                judge(what + ", size of both", "&le; %g bits" % bits, "%.2f" % run["bits"], run["bits"] <= bits)
-        for run in find(runs, mode="lmc8"):
-            what = "%s, resumed from moments %s" % (stage, run["title"])
-            percents, strays = ([other["percent"] for other in noise], [other["strays"][-1] for other in noise])
-            judge(what + ", mean loss", "within 0.1 % of the exact run's", "%+.4f %% (noise controls %+.4f to %+.4f)" % (run["percent"], min(percents), max(percents)),
-                  abs(run["percent"]) <= 0.1)
-            few = strays[:3]
-            judge(what + ", dW at the end", "inside three noise controls: &le; %.5f" % max(few), "%.5f (these from %.5f; all %d: %.5f to %.5f)" %
-                  (run["strays"][-1], min(few), len(strays), min(strays), max(strays)), run["strays"][-1] <= max(few))
-
-
-def main_criteria(quick):
-    bench, peers = load("bench.json"), load("peers.json")
-    judge_speed(bench, "bf16", ("N(0, 0.02) bf16", "model.bf16"), BEST, 0.50, 0.90)
-    judge_speed(bench, "fp32", ("N(0, 0.02) fp32", "master.f32"), BEST, 0.55, 0.85)
-    judge_speed(bench, "fp16", ("N(0, 0.02) fp16", "model.f16"), BEST, 0.40, 0.60)
-    judge_speed(bench, "bf16", ("N(0, 0.02) bf16", "model.bf16"), "avx2", 0.22, 0.50)
-    low = [row["data"] for row in find(bench, part="codec", tier=BEST) if " % one " in row["data"]]
-    judge_speed(bench, "planes with entropy below 1.5 bits", low, BEST, 0.7, 1.0)
-    for data, compress, decompress in (("N(0, 0.02) bf16", 0.50, 0.90), ("model.bf16", 0.50, 0.90),
-                                       ("N(0, 0.02) fp32", 0.55, 0.85), ("master.f32", 0.55, 0.85)):
-        if find(peers, data=data) or data.startswith("N"):
-            judge_peers(peers, data, compress, decompress)
-    judge_max(bench)
-    judge_threads(bench)
-    judge_delta(load("delta.json"))
-    judge_checkpoint()
-    judge_command(load_command())
-    judge_moments(load("moments.json"))
-    judge_quantise(load("quantise.json"))
-    judge_fidelity()
-    if quick:
-        print("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
-    print("Computed from the measurements below. \"Similar size\": within 2 % of LMC's.\n")
-    print("| what | target | measured | |\n|---|---|---|---|\n" + "\n".join(ROWS))
-    print("\n%d met, %d not met, %d not measured." % tuple(sum(row.endswith("| %s |" % word) for row in ROWS) for word in ("met", "**not met**", "not measured")))
+PARTS = {"bench": "in process", "peers": "beside other codecs", "delta": "deltas", "checkpoint": "whole checkpoints", "moments": "quantised moments",
+         "command": "the command", "sizes": "sizes of whole files"}
 
 
 # -- the command --
 
-def main_command():
+def put_command(out):
     rows = load_command()
     if not rows:
-        print("\nNot measured.")
+        out("\nNot measured.")
     seen = []
     for row in rows:
         key = row["place"], row["data"]
         if key not in seen:
             seen.append(key)
-            print("\n**%s, %s**\n\n| tool | threads | MB | runs | size | compress GB/s | x cp | restore GB/s | x cp |\n|---|---|---|---|---|---|---|---|---|" % key)
+            out("\n**%s, %s**\n\n| tool | threads | MB | runs | size | compress GB/s | x cp | restore GB/s | x cp |\n|---|---|---|---|---|---|---|---|---|" % key)
         cp = find(rows, place=row["place"], data=row["data"], tool="cp")
         speeds = [row["bytes"] / row[verb] / 1e9 for verb in ("pack", "unpack")]
         times = ["%.2f" % (s / (cp[0]["bytes"] / cp[0][v] / 1e9)) if cp else "" for s, v in zip(speeds, ("pack", "unpack"))]
-        print("| %s | %d | %d | %d | %.2f %% | %.3f | %s | %.3f | %s |" % (row["tool"], row["threads"], row["bytes"] // 1000000, row["runs"],
+        out("| %s | %d | %d | %d | %.2f %% | %.3f | %s | %.3f | %s |" % (row["tool"], row["threads"], row["bytes"] // 1000000, row["runs"],
               100 * row["packed"] / row["bytes"], speeds[0], times[0], speeds[1], times[1]))
 
 
@@ -312,19 +41,19 @@ def span(form, values):
     return " to ".join(dict.fromkeys((form % min(values), form % max(values))))
 
 
-def main_fidelity():
+def put_fidelity(out):
     report, stages = load_fidelity()
     if report is None:
-        return print("Not measured.")
+        return out("Not measured.")
     every, resumed = report["every"], len(report["runs"][0]["losses"])
     marks = [step for step in (10, 50, 100, 150) if step <= resumed]
-    print("%.2f M parameters, PyTorch %s, %.1f MB of text, %.1f M tokens; stages: steps %s." % (report["parameters"] / 1e6, report["torch"],
+    out("%.2f M parameters, PyTorch %s, %.1f MB of text, %.1f M tokens; stages: steps %s." % (report["parameters"] / 1e6, report["torch"],
           report["bytes"] / 1e6, report["tokens"] / 1e6, ", ".join("%d (%s)" % (step, stage) for stage, step in report["stages"].items())))
     for stage, runs in stages.items():
-        print("\n**%s, step %d**\n" % (stage, report["stages"][stage]))
-        print("| restored through | error of the update | worst tensor | bits, m + v | loss, last %d steps | mean distance | %s |" %
+        out("\n**%s, step %d**\n" % (stage, report["stages"][stage]))
+        out("| restored through | error of the update | worst tensor | bits, m + v | loss, last %d steps | mean distance | %s |" %
               (report["compared"], " | ".join("dW after %d" % step for step in marks)))
-        print("|---|---|---|---|---|---|" + "---|" * len(marks))
+        out("|---|---|---|---|---|---|" + "---|" * len(marks))
         rows = {}
         for run in runs:
             title = "noise controls" if run["mode"].startswith("noise") else run["title"]
@@ -334,175 +63,237 @@ def main_fidelity():
                      span("%.2f", [run["bits"] for run in row]) if row[0]["bits"] else "",
                      span("%+.4f", [run["percent"] for run in row]) + " %", span("%.5f", [run["apart"] for run in row])]
             cells += [span("%.4f", [run["strays"][step // every - 1] for run in row]) for step in marks]
-            print("| %s | %s |" % (title if len(row) == 1 else "%s, %d seeds" % (title, len(row)), " | ".join(cells)))
+            out("| %s | %s |" % (title if len(row) == 1 else "%s, %d seeds" % (title, len(row)), " | ".join(cells)))
 
 
-# -- plots --
+# -- stamps: what the results are of --
 
-def save(figure, name, bottom=0):
-    figure.tight_layout(rect=(0, bottom, 1, 1))
-    figure.savefig(os.path.join(sys.argv[2], name + ".svg"), metadata={"Date": None, "Creator": None})
-
-
-def plain(axis):
-    """Numbers on a logarithmic axis as people write them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
-    axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+def first_line(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout.partition("\n")[0].strip()
+    except FileNotFoundError:
+        return ""
 
 
-LOOKS = (("LMC avx512, max", "darkred", "h"), ("LMC avx512", "tab:red", "o"), ("LMC avx2", "tab:orange", "o"), ("LMC neon", "tab:orange", "o"), ("LMC scalar", "tab:pink", "o"),
-         ("huff0", "tab:blue", "s"), ("OpenZL huffman, mask", "darkgreen", "^"), ("OpenZL huffman, huf0", "lime", "<"), ("OpenZL huffman", "tab:green", ">"),
-         ("OpenZL fse", "olive", "v"), ("zipnn", "tab:purple", "D"), ("zstd -1, planes", "tab:brown", "P"), ("zstd -3, planes", "peru", "P"),
-         ("zstd -1, bytes", "sandybrown", "P"), ("lz4", "tab:gray", "p"), ("blosc2 bit", "darkcyan", "X"), ("blosc2 shuffle", "cyan", "X"),
-         ("pcodec", "navy", "*"))
+def read_text(path, otherwise=""):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return otherwise
 
 
-def look(codec):
-    """Colour and marker: the same codec looks the same in every plot."""
-    return next(((colour, marker) for start, colour, marker in LOOKS if codec.startswith(start)), ("black", "."))
+def proc(path, pattern):
+    found = re.search(pattern, read_text("/proc/" + path), re.M)
+    return found[1] if found else "?"
 
 
-def plot_ratio(plt, peers):
-    figure, axes = plt.subplots(1, 2, figsize=(12, 6.5), sharey=True)
-    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] != "memcpy"]
-    for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
+def cache(index):
+    return read_text("/sys/devices/system/cpu/cpu0/cache/index%d/size" % index, "?").strip()
+
+
+def make_stamp(seconds):
+    header = read_text(os.path.join(ROOT, "lmc.h"))
+    return {"lmc.h": re.search(r'define LMC_VERSION "(.*)"', header)[1], "digest": hashlib.sha256(header.encode()).hexdigest()[:12],
+            "machine": "%s, %d CPUs, L2 %s, L3 %s, %s" % (proc("cpuinfo", "^model name[^:]*: (.*)"), os.cpu_count(), cache(2), cache(3), proc("meminfo", "MemTotal: *(.*)")),
+            "compiler": "%s, %s" % (first_line(*(os.environ.get("CC") or "cc").split(), "--version"), os.environ.get("CFLAGS") or "-O2"),
+            "commit": first_line("git", "rev-parse", "--short", "HEAD"), "system": "%s %s" % (platform.system(), platform.release()),
+            "ended": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "seconds": seconds,
+            "settings": " ".join("%s=%s" % (name, os.environ[name]) for name in ("MB", "PAIR_MB", "REPS", "RUNS", "SLOW_MB") if name in os.environ),
+            "load": " ".join(read_text("/proc/loadavg").split()[:3])}
+
+
+OF_ONE = "lmc.h", "digest", "machine", "compiler", "settings"
+
+
+def load_stamps():
+    stamps = {}
+    for part in PARTS:
+        text = read_text(build(part + ".stamp"))
+        if text:
+            stamps[part] = json.loads(text)
+    return stamps
+
+
+def is_one(stamps):
+    return len({tuple(stamp[key] for key in OF_ONE) for stamp in stamps.values()}) == 1
+
+
+def table_of_stamps(stamps):
+    rows = ["| part | lmc.h | commit | ended | settings | took |", "|---|---|---|---|---|---|"]
+    for part, stamp in stamps.items():
+        rows.append("| %s | %s | %s | %s | %s | %s |" % (PARTS[part], stamp["lmc.h"], stamp["commit"], stamp["ended"], stamp["settings"],
+                                                         "%d s" % stamp["seconds"] if stamp["seconds"] else "not noted"))
+    return "\n".join(rows)
+
+
+# -- the page --
+
+def percent(row):
+    return "%.1f %%" % (100 * row["encoded"] / row["bytes"])
+
+
+def put_summary(out):
+    """What a reader wants to know first, from the tables that follow."""
+    bench, peers, delta, command = load("bench.json"), load("peers.json"), load("delta.json"), load_command()
+    names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8") if find(bench, part="codec", data=name)]
+    tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(bench, part="codec", tier=tier)]
+    if names:
+        out("**Size and speed.** One thread, GB/s (compress / decompress), Gaussian data, checksums on:\n")
+        out("| | size | %s | memcpy |\n|---|---|%s---|" % (" | ".join(tiers), "---|" * len(tiers)))
+        for name in names:
+            rows = [find(bench, part="codec", data=name, tier=tier, level="default")[0] for tier in tiers]
+            out("| %s | %s | %s | %.1f |" % (name, percent(rows[0]), " | ".join("%.2f / %.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in rows), rows[0]["memcpy_gb_s"]))
+    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] in SHOWN]
+    if rows:
+        out("\n**Beside other codecs.** The same bf16 buffer, one core, taking turns:\n\n| | size | compress GB/s | decompress GB/s |\n|---|---|---|---|")
         for row in rows:
-            colour, marker = look(row["codec"])
-            axis.plot(row[key], row["bytes"] / row["encoded"], marker, color=colour, markersize=9, alpha=0.8, label=row["codec"])
-        axis.axvline(rows[0]["memcpy_gb_s"], color="black", linestyle=":", label="memcpy")
-        axis.set_xscale("log")
-        plain(axis.xaxis)
-        axis.set_xlabel("%s, GB/s of original bytes" % verb)
-        axis.grid(True, which="both", alpha=0.2)
-    axes[0].set_ylabel("ratio")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.suptitle("Ratio against speed, one core, bf16 N(0, 0.02), %d MB" % (rows[0]["bytes"] // 1000000))
-    figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8)
-    save(figure, "ratio-speed", 0.17)
+            out("| %s | %s | %.2f | %.2f |" % (SHOWN[row["codec"]], percent(row), row["encode_gb_s"], row["decode_gb_s"]))
+    rows = [row for row in find(delta, part="sizes") if row["data"].startswith(("bf16", "master"))]
+    if rows:
+        out("\n**Deltas** between steps of one training run, in % of the new array; speed with the best tier, GB/s:\n")
+        out("| steps | elements changed | LMC | xor, planes, zstd -1 | compress | decompress |\n|---|---|---|---|---|---|")
+        for row in rows:
+            speed = [other for other in find(delta, part="speed", data=row["data"], level="default") if other["tier"] in ("avx512", "avx2", "neon")][-1:]
+            out("| %s | %.1f %% | %.2f %% | %.2f %% | %s |" % (row["data"], 100 * row["changed"], 100 * row["default"] / row["bytes"], 100 * row["xor_zstd"] / row["bytes"],
+                                                        " | ".join("%.2f" % speed[0][key] for key in ("encode_gb_s", "decode_gb_s")) if speed else " | "))
+    rows = load_checkpoint("checkpoint.tsv")
+    if rows:
+        out("\n**A whole checkpoint** (bf16 weights, fp32 masters, both moments: 14 bytes per parameter), one step after its base:\n\n| | bytes per parameter | times smaller |\n|---|---|---|")
+        for row in find(rows, pair=rows[0]["pair"]):
+            out("| %s | %.2f | %.2f |" % (row["how"], row["stored"] / row["parameters"], row["bytes"] / row["stored"]))
+    rows = [row for row in find(command, place="tmpfs", data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "lmc --max", "zstd -1", "zstd -3", "zipnn", "lz4")]
+    if rows:
+        out("\n**The command**, %d MB of bf16 on tmpfs, GB/s:\n\n| | threads | size | compress | restore |\n|---|---|---|---|---|" % (rows[0]["bytes"] // 1000000))
+        for row in rows:
+            out("| %s | %d | %.1f %% | %.2f | %.2f |" % (row["tool"], row["threads"], 100 * row["packed"] / row["bytes"], *(row["bytes"] / row[verb] / 1e9 for verb in ("pack", "unpack"))))
 
 
-def plot_tiers(plt, bench):
-    rows = find(bench, part="codec", level="default")
-    tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(rows, tier=tier)]
-    names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8", "bf16, 95 % one exponent") if find(rows, data=name)]
-    figure, axes = plt.subplots(1, 2, figsize=(12, 4.5), sharey=True)
-    for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
-        for i, tier in enumerate(tiers):
-            values = [find(rows, data=name, tier=tier)[0][key] for name in names]
-            bars = axis.bar([x + (i - (len(tiers) - 1) / 2) * 0.8 / len(tiers) for x in range(len(names))], values, 0.8 / len(tiers), label=tier)
-            axis.bar_label(bars, fmt="%.1f", fontsize=7)
-        for x, name in enumerate(names):
-            copy = find(rows, data=name)[0]["memcpy_gb_s"]
-            axis.hlines(copy, x - 0.45, x + 0.45, color="black", linestyle=":", label="memcpy" if x == 0 else "_")
-        axis.set_xticks(range(len(names)), [name.replace("N(0, 0.02) ", "").replace("N(0, 1) ", "").replace(", ", ",\n") for name in names], fontsize=8)
-        axis.set_title(verb)
-        axis.set_ylim(top=1.25 * max(max(values), *(row["memcpy_gb_s"] for row in rows if row["data"] in names)))
-        axis.legend(fontsize=8, ncol=len(tiers) + 1, loc="upper left")
-    axes[0].set_ylabel("GB/s of original bytes")
-    figure.suptitle("Speed by tier, one thread")
-    save(figure, "tiers")
+def put_part(out, name):
+    out(read_text(build(name), "Not measured.\n").rstrip("\n"))
 
 
-def plot_threads(plt, bench):
-    rows = find(bench, part="threads")
-    names = sorted({row["data"] for row in rows})
-    figure, axes = plt.subplots(1, len(names), figsize=(6 * len(names), 4.5), sharey=True, squeeze=False)
-    for axis, name in zip(axes[0], names):
-        mine = sorted(find(rows, data=name), key=lambda row: row["threads"])
-        x = [row["threads"] for row in mine]
-        for key, label, style in (("memcpy_gb_s", "memcpy", "k:"), ("encode_gb_s", "compress", "o-"), ("decode_gb_s", "decompress", "s-")):
-            axis.plot(x, [row[key] for row in mine], style, label=label)
-        axis.set_xticks(x)
-        axis.set_xlabel("threads")
-        axis.set_ylim(bottom=0)
-        axis.set_title(name)
-        axis.grid(True, alpha=0.2)
-        axis.legend(fontsize=8)
-    axes[0][0].set_ylabel("GB/s of original bytes")
-    save(figure, "threads")
+TEXT = {
+    "units": """MB and GB are 10^6 and 10^9 bytes. GB/s count original bytes, whichever way. c/B are cycles of the time stamp counter per original byte: its rate is fixed,
+while the core may run faster or slower. "x memcpy" compares with memcpy of the same buffer in the same repetitions. "entropy" is the sum of the order-0 entropies
+of the byte planes of each block of 64 Ki elements, "distance" what the size is above it; both in % of the input. Everything that was coded was decoded and compared.""",
+    "peers": """One thread, one core, the same buffer, all codecs taking turns. The codecs "planes" and "huff0" are LMC's own split and join (AVX2 or NEON) around
+a library, without checksums or format; huff0 (of libzstd) codes the plane of the exponent only. OpenZL writes checksums; blosc2, pcodec and ZipNN do not.
+Slow codecs are measured three times. Real checkpoints are repeated to fill the buffer; none of these codecs looks back that far.""",
+    "delta": """Snapshots of one training run (their steps), and synthetic pairs whose elements change alike, mostly to the next float. The first lines of `bench/delta.c`
+say how. The bound is the order-0 entropy of the differences given the exponents of the base; "xor, planes, zstd -1" is a vectorised xor and split around libzstd; the
+bitmask is computed.""",
+    "command": """By hyperfine, medians. Threads are what the tool is told; reading and writing may take another. Slow tools run once, on a smaller file. Rows of Python packages
+(blosc2, ZipNN, OpenZL, pcodec) include the start of the interpreter and of the package: a tenth of a second and more. tmpfs is /dev/shm; on disk each command is
+followed by `sync` of its output, and caches are dropped before it where that is allowed. "real" are tensors of the checkpoints, each once; those of successive steps
+resemble each other, which tools with a large window see.""",
+    "checkpoint": """bf16 weights, fp32 master weights and both moments, 14 bytes per parameter, by the command (`bench/checkpoint`): `lmc`, `lmc --base` ("delta"), and with
+`--quant RULE`. Exact ones were restored and compared; of quantised ones the weights were, and the error of the update is that of the restored moments, over all
+matrices. Others code each file by itself: "xor, planes, zstd -1" with `bench/peers.c`; ZipNN by its C core, which groups bytes and codes them with Huffman, of the files and
+of the xor with the base; their headers are counted as they are.""",
+    "moments": """What `lmc --quant` makes of both moments, read from restored files, beside other methods (`bench/moments.py`). Update: u = m / (sqrt(v) + 1e-8); its error is
+|u - u'| / |u| over all matrices together and of the worst matrix. Bits are per element of the matrices in the file; "both" is all of a file with the two moments, with
+vectors (exact), index and record, by parameter; that is much for so small a network. For the other methods: order-0 entropy of the codes of each tensor, and 32 bits for each
+scale and entry of a codebook. Where a second moment becomes zero (a relative error of 1), its update is m / 1e-8.""",
+    "quantise": """`build/quantise`: synthetic moments of 2^25 elements, 128 MiB each, one core, CPU time. "quantise" is fitting and coding together, GB/s of fp32; restoring a first
+moment reads the restored second one. "fit" is the part that finds the codes.""",
+    "fidelity": """A small LLaMA-like network is resumed from a snapshot whose moments went through each mode (`bench/fidelity.py` says how; LMC through the real command), for 150
+steps with the batches of the uninterrupted run. The resume from the snapshot itself repeats that run bit for bit: that was checked. The noise controls multiply each first
+moment by 1 + 1e-6 N(0, 1): rounding does as much. The error of the update is that of m / (sqrt(v) + 1e-8) over all matrices (vectors stay exact everywhere). Bits are those of both
+moments of a parameter together, as `lmc` stores them: quantised by `--quant`, or the codes and scales of the other methods, losslessly. dW is the distance of the master weights
+from the exact run's, relative to how far that run has come since the snapshot. The loss is the mean difference from the exact run; the distance, of the absolute differences."""}
 
 
-def plot_restore(plt, peers):
-    """Time to have 1 GB of bf16 weights back from storage that reads B GB/s. Reading and decoding at the same time: the longer of
-    the two; one after the other: their sum."""
-    rows = find(peers, data="N(0, 0.02) bf16")
-    bandwidth = [10 ** (i / 50 - 1) for i in range(101 + 30)]  # 0.1 .. 40
-    figure, axis = plt.subplots(figsize=(9, 5.5))
-    axis.plot(bandwidth, [1 / b for b in bandwidth], "k:", label="read uncompressed")
-    for name in ("LMC avx512", "LMC avx2", "LMC neon", "LMC scalar", "huff0, exponent plane", "OpenZL huffman, mask tree (pivco)", "zipnn", "zstd -1, planes"):
-        for row in find(rows, codec=name):
-            share, decode = row["encoded"] / row["bytes"], 1 / row["decode_gb_s"]
-            colour = look(name)[0]
-            axis.plot(bandwidth, [max(share / b, decode) for b in bandwidth], color=colour, label=name + ", overlapped")
-            if name in ("LMC avx512", "huff0, exponent plane"):
-                axis.plot(bandwidth, [share / b + decode for b in bandwidth], "--", color=colour, label=name + ", one after the other")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    plain(axis.xaxis)
-    plain(axis.yaxis)
-    axis.set_xlabel("storage, GB/s")
-    axis.set_ylabel("seconds for 1 GB restored")
-    axis.grid(True, which="both", alpha=0.2)
-    axis.legend(fontsize=8)
-    axis.set_title("Restoring bf16 weights, one core: computed from the measured speeds and sizes")
-    save(figure, "restore")
+def main_page(directory):
+    stamps, lines = load_stamps(), []
+    out = lines.append
+    quick = bool(os.environ.get("QUICK"))
+    if not stamps:
+        sys.exit("report.py: nothing was measured yet")
+    mixed = not is_one(stamps)
+    if mixed and not os.environ.get("MIX"):
+        sys.exit("report.py: the results in %s are not of one run; measure all parts again (make bench), or allow it by MIX=1:\n%s" % (RESULTS, table_of_stamps(stamps)))
+    newest = max(stamps.values(), key=lambda stamp: stamp["ended"])
+    out("# Benchmark\n")
+    if quick:
+        out("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
+    if mixed:
+        out("**Not of one run.** Each part is of the lmc.h in this table; the next `make bench` measures all of them with one:\n\n" + table_of_stamps(stamps))
+        out("\nMachine: %s. Compiler: %s." % (newest["machine"], newest["compiler"]))
+    else:
+        out("lmc.h %s (its SHA-256 begins with %s), commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." %
+            tuple(newest[key] for key in ("lmc.h", "digest", "commit", "ended", "machine", "compiler")))
+    missing = [PARTS[part] for part in PARTS if part not in stamps]
+    if missing:
+        out("\nNot measured: %s." % ", ".join(missing))
+    out("\n## In short\n")
+    put_summary(out)
+    out("\nTraining resumed from quantised optimizer states has [a page of its own](%s), and so have [damaged files](%s). How all this was measured stands below; targets come last." %
+        tuple(os.path.relpath(os.path.join(ROOT, "bench", page), directory) for page in ("fidelity.md", "corruption.md")))
+    for title, name in (("Ratio against speed", "ratio-speed"), ("Speed by tier", "tiers"), ("Scaling with threads", "threads"), ("Restore time against storage bandwidth", "restore")):
+        if os.path.exists(os.path.join(directory, name + ".svg")):
+            out("\n![%s](%s.svg)" % (title, name))
+    out("\n## In process\n\n%s" % TEXT["units"])
+    put_part(out, "bench.md")
+    out("\n## Beside other codecs\n\n%s" % TEXT["peers"])
+    put_part(out, "peers.md")
+    out("\n## Deltas\n\n%s" % TEXT["delta"])
+    put_part(out, "delta.md")
+    out("\n## The command\n\n%s" % TEXT["command"])
+    put_command(out)
+    if "checkpoint" in stamps:
+        out("\n## Whole checkpoints\n\n%s\n" % TEXT["checkpoint"])
+        put_part(out, "checkpoint.md")
+        if read_text(build("checkpoint-own.md")):
+            out("\nThe series that `bench/fidelity.py` leaves, with a distance of 50 steps, at three stages:\n")
+            put_part(out, "checkpoint-own.md")
+    if "moments" in stamps:
+        out("\n## Quantised moments")
+        if read_text(build("moments.md")):
+            out("\n### Errors and sizes\n\n%s" % TEXT["moments"])
+            put_part(out, "moments.md")
+        out("\n### Speeds\n\n%s\n" % TEXT["quantise"])
+        put_part(out, "quantise.md")
+    if "sizes" in stamps:
+        out("\n## Sizes of whole files\n")
+        put_part(out, "sizes.md")
+    out("\n## How it was measured\n")
+    if not mixed:
+        out(table_of_stamps(stamps) + "\n")
+    out("* system: %s; load at the end of each part: %s" % (newest["system"], "; ".join("%s %s" % (PARTS[part], stamp["load"]) for part, stamp in stamps.items()
+                                                                                     if stamp["load"]) or "not noted"))
+    out(read_text(build("tools.md"), "* tools: not noted").rstrip("\n"))
+    out("\n## Targets\n")
+    put_targets(out)
+    with open(os.path.join(directory, "REPORT.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
 
 
-def plot_fidelity(plt):
-    """Above, how far the weights stray; below, how far apart the losses are, in means of ten steps. The noise controls are a grey band."""
-    report, stages = load_fidelity()
-    figure, axes = plt.subplots(2, len(stages), figsize=(4.2 * len(stages), 8), sharex=True, sharey="row", squeeze=False)
-    every = report["every"]
-    for column, (stage, runs) in enumerate(stages.items()):
-        steps = range(every, len(runs[0]["losses"]) + 1, every)
-        for run in runs:
-            run["apart"] = [sum(map(abs, run["differences"][step - every:step])) / every for step in steps]
-        noise = [run for run in runs if run["mode"].startswith("noise")]
-        for axis, key in zip(axes[:, column], ("strays", "apart")):
-            if noise:
-                values = list(zip(*(run[key] for run in noise)))
-                axis.fill_between(steps, list(map(min, values)), list(map(max, values)), color="black", alpha=0.3, linewidth=1, label="noise controls")
-            for mode, colour in zip(FIDELITY, (None, None, "tab:red", "tab:pink", "tab:orange", "tab:purple", "tab:blue", "tab:green", "tab:brown")):
-                for run in find(runs, mode=mode) if colour else []:
-                    axis.plot(steps, run[key], color=colour, linewidth=1.3, label=run["title"])
-            axis.set_yscale("log")
-            axis.grid(True, alpha=0.2)
-        axes[0][column].set_title("%s, from step %d" % (stage, report["stages"][stage]))
-        axes[1][column].set_xlabel("steps since the snapshot")
-    axes[0][0].set_ylabel("dW")
-    axes[1][0].set_ylabel("distance of the losses")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=4, fontsize=8)
-    save(figure, "fidelity", 0.06)
+def main_fidelity(directory):
+    lines = ["# Training resumed from quantised moments\n"]
+    stamp = json.loads(read_text(build("fidelity/stamp")) or "{}")
+    if stamp:
+        lines.append("lmc.h %s, commit %s, %s, by `PARTS=fidelity make bench`. Machine: %s.\n" % (stamp["lmc.h"], stamp["commit"], stamp["ended"], stamp["machine"]))
+    lines += [TEXT["fidelity"], "\n![training resumed from quantised moments](fidelity.svg)\n"]
+    put_fidelity(lines.append)
+    lines.append("\n## Targets\n")
+    judge_fidelity()
+    put_table(lines.append)
+    with open(os.path.join(directory, "fidelity.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
 
 
-def main_plots():
-    import matplotlib
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-    plt.rcParams.update({"svg.hashsalt": "lmc", "svg.fonttype": "none", "font.family": "sans-serif"})
-    bench, peers = load("bench.json"), load("peers.json")
-    if peers:
-        plot_ratio(plt, peers)
-        plot_restore(plt, peers)
-    if bench:
-        plot_tiers(plt, bench)
-        plot_threads(plt, bench)
-    if load("fidelity/fidelity.json"):
-        plot_fidelity(plt)
+def main_stamp(part, seconds):
+    stamp = make_stamp(float(seconds))
+    if part == "fidelity": # goes on from run to run; it has settings of its own
+        stamp["settings"] = ""
+    with open(build("fidelity/stamp" if part == "fidelity" else part + ".stamp"), "w", encoding="utf-8") as file:
+        json.dump(stamp, file, indent=1)
 
 
 if __name__ == "__main__":
-    verb = sys.argv[1] if len(sys.argv) > 1 else ""
-    if verb == "criteria":
-        main_criteria(sys.argv[2:] == ["--quick"])
-    elif verb == "command":
-        main_command()
-    elif verb == "fidelity":
-        main_fidelity()
-    elif verb == "plots" and len(sys.argv) == 3:
-        main_plots()
-    else:
+    verb, arguments = sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]
+    mains = {("stamp", 2): main_stamp, ("page", 1): main_page, ("fidelity", 1): main_fidelity, ("plots", 1): plots.draw}
+    if (verb, len(arguments)) not in mains:
         sys.exit(__doc__)
+    mains[verb, len(arguments)](*arguments)

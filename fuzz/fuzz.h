@@ -1,7 +1,8 @@
-/* fuzz.h - what the harnesses share: parameters drawn from the input's end, buffers that end at a page no one may touch, an allocator that
- * is emptied after each input, and checks that abort. A harness is a file fuzz_NAME.c with LLVMFuzzerTestOneInput and the lines FUZZ_BEGIN() and
- * FUZZ_END() around what it does; it is linked with lmc.c, the one implementation of lmc.h.
- * A harness must not depend on what came before: the same input does the same again. */
+/* fuzz.h - what the harnesses share: parameters drawn from the input's end, buffers that end at a
+ * page no one may touch, an allocator that is emptied after each input, and checks that abort. A
+ * harness is a file fuzz_NAME.c with LLVMFuzzerTestOneInput and the lines FUZZ_BEGIN() and
+ * FUZZ_END() around what it does; it is linked with lmc.c, the one implementation of lmc.h. A
+ * harness must not depend on what came before: the same input does the same again. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -30,7 +31,8 @@ static inline void fuzz_fail(const char *what, const char *file, int line)
     abort();
 }
 
-/* -- parameters: they are drawn from the end of the input, so that what they apply to stays where it is -- */
+/* -- parameters: they are drawn from the end of the input, so that what they apply to stays where
+ * it is -- */
 
 typedef struct fuzz_input {
     const uint8_t *data; /* what is left of it */
@@ -53,14 +55,18 @@ static inline unsigned fuzz_bits(uint64_t *drawn, unsigned n_bits)
     return value;
 }
 
-static inline uint32_t fuzz_get32(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+static inline uint32_t fuzz_get32(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 static inline void fuzz_put32(uint8_t *p, uint32_t value)
 {
     unsigned i;
     for (i = 0; i < 4; i++) p[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Bytes that a seed stands for: of a few kinds that codecs treat differently, made eight at a time. */
+/* Bytes that a seed stands for: of a few kinds that codecs treat differently, made eight at a
+ * time. */
 static inline void fuzz_fill(uint8_t *dst, size_t size, uint32_t seed)
 {
     const unsigned kind = seed & 7;
@@ -70,14 +76,16 @@ static inline void fuzz_fill(uint8_t *dst, size_t size, uint32_t seed)
         uint64_t v;
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         switch (kind) {
-        case 0: v = 0; break;                                                                  /* zeros */
-        case 1: v = x; break;                                                                  /* noise */
-        case 2: v = (x & 0x807F807F807F807Fu) | 0x3C003C003C003C00u; break;                    /* BF16 of one exponent */
-        case 3: v = (x & 0x83FF83FF83FF83FFu) + 0x3A003A003A003A00u; break;                    /* of a few */
-        case 4: v = (x & 0x83FFFFFF83FFFFFFu) + 0x3A0000003A000000u; break;                    /* F32 of a few */
-        case 5: v = x & x >> 9 & x >> 17 & x >> 29; break;                                     /* mostly zero bits */
-        case 6: v = x | x >> 11 | x >> 23; break;                                              /* mostly one bits */
-        default: v = x & 0x0F0F0F0F0F0F0F0Fu & (x >> 31) ; break;                              /* few symbols */
+        case 0: v = 0; break; /* zeros */
+        case 1: v = x; break; /* noise */
+        case 2:
+            v = (x & 0x807F807F807F807Fu) | 0x3C003C003C003C00u;
+            break; /* BF16 of one exponent */
+        case 3: v = (x & 0x83FF83FF83FF83FFu) + 0x3A003A003A003A00u; break; /* of a few */
+        case 4: v = (x & 0x83FFFFFF83FFFFFFu) + 0x3A0000003A000000u; break; /* F32 of a few */
+        case 5: v = x & x >> 9 & x >> 17 & x >> 29; break;                  /* mostly zero bits */
+        case 6: v = x | x >> 11 | x >> 23; break;                           /* mostly one bits */
+        default: v = x & 0x0F0F0F0F0F0F0F0Fu & (x >> 31); break;            /* few symbols */
         }
         memcpy(dst + i, &v, size - i < 8 ? size - i : 8);
     }
@@ -96,14 +104,17 @@ static inline size_t fuzz_whole_pages(size_t size)
     return (size + page - 1) / page * page;
 }
 
-/* Once for each buffer: mapping takes longer than most inputs. Pages that are never touched take no memory. */
+/* Once for each buffer: mapping takes longer than most inputs. Pages that are never touched take no
+ * memory. */
 static inline void fuzz_reserve(fuzz_guard *guard, size_t cap)
 {
     const size_t page = fuzz_whole_pages(1);
     if (guard->data) return;
     guard->cap = fuzz_whole_pages(cap + 1);
-    guard->data = (uint8_t *)mmap(NULL, guard->cap + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (guard->data == MAP_FAILED || mprotect(guard->data + page, guard->cap, PROT_READ | PROT_WRITE) != 0) {
+    guard->data = (uint8_t *)mmap(NULL, guard->cap + 2 * page, PROT_NONE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (guard->data == MAP_FAILED ||
+        mprotect(guard->data + page, guard->cap, PROT_READ | PROT_WRITE) != 0) {
         perror("fuzz_reserve");
         exit(1);
     }
@@ -117,7 +128,8 @@ static inline uint8_t *fuzz_place(const fuzz_guard *guard, size_t size, int at_s
     return at_start ? guard->data : guard->data + guard->cap - size;
 }
 
-static inline uint8_t *fuzz_copy(const fuzz_guard *guard, const void *data, size_t size, int at_start)
+static inline uint8_t *fuzz_copy(const fuzz_guard *guard, const void *data, size_t size,
+                                 int at_start)
 {
     uint8_t *const place = fuzz_place(guard, size, at_start);
     if (size) memmove(place, data, size); /* which may lie there already */
@@ -127,9 +139,9 @@ static inline uint8_t *fuzz_copy(const fuzz_guard *guard, const void *data, size
 /* -- allocation (in lmc.c): behind LMC_REALLOC, in an arena; with AddressSanitizer by malloc -- */
 
 typedef struct fuzz_heap {
-    long calls;    /* that allocate or grow */
-    long fail_at;  /* the number of the call that fails; -1: none */
-    long live;     /* blocks not yet freed */
+    long calls;               /* that allocate or grow */
+    long fail_at;             /* the number of the call that fails; -1: none */
+    long live;                /* blocks not yet freed */
     size_t size, peak, limit; /* bytes; more than limit fail, too */
 } fuzz_heap;
 
@@ -139,30 +151,36 @@ void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size);
 void fuzz_begin(void);
 void fuzz_end(void);
 
-/* Each input starts with no memory in use, no failure planned and the best tier; it ends with no memory in use. */
+/* Each input starts with no memory in use, no failure planned and the best tier; it ends with no
+ * memory in use. */
 #define FUZZ_BEGIN() fuzz_begin()
 #define FUZZ_END() fuzz_end()
 
 /* -- tiers -- */
 
 /* In lmc.c, without asking the CPU each time, which takes longer than most inputs. */
-unsigned fuzz_count_tiers(void);        /* of this build on this machine */
-void fuzz_set_tier(unsigned number);    /* modulo their number; 0 is the scalar one */
+unsigned fuzz_count_tiers(void);     /* of this build on this machine */
+void fuzz_set_tier(unsigned number); /* modulo their number; 0 is the scalar one */
 
 /* -- what is private in lmc.h (in lmc.c) -- */
 
-/* Lists of n > 0 bytes and masks of n > 0 bits (spec 8), in a workspace of lmc_workspace_size(n). *used: bytes of src that they take.
- * Encoding: 0 if there is no room. */
-enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size);
-enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size);
+/* Lists of n > 0 bytes and masks of n > 0 bits (spec 8), in a workspace of lmc_workspace_size(n).
+ * *used: bytes of src that they take. Encoding: 0 if there is no room. */
+enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used,
+                                 void *ws, size_t ws_size);
+enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src,
+                                 size_t size, size_t *used, void *ws, size_t ws_size);
 unsigned fuzz_frozen_counts(unsigned level, unsigned length); /* leaves of that length (spec 8.4) */
-size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level, void *ws, size_t ws_size);
-size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n, void *ws, size_t ws_size);
+size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level,
+                        void *ws, size_t ws_size);
+size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
+                        void *ws, size_t ws_size);
 
-/* lmc_decode_block of a block whose header was read, as it is done within what is so large that it is not to stay in caches: `ahead_size` bytes at ahead
- * will be read next. */
-enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info, const uint8_t *base, const void *ahead, size_t ahead_size, void *ws,
-                                      size_t ws_size);
+/* lmc_decode_block of a block whose header was read, as it is done within what is so large that it
+ * is not to stay in caches: `ahead_size` bytes at ahead will be read next. */
+enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
+                                      const uint8_t *base, const void *ahead, size_t ahead_size,
+                                      void *ws, size_t ws_size);
 
 /* See repair.h. Between fuzz_begin() and fuzz_end(). */
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base);

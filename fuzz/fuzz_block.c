@@ -1,4 +1,5 @@
-/* A hostile block, with and without a prediction. Input: the block, its prediction if the parameters say so, then 8 bytes of parameters. */
+/* A hostile block, with and without a prediction. Input: the block, its prediction if the
+ * parameters say so, then 8 bytes of parameters. */
 #include "fuzz.h"
 
 /* What callers must not do is refused. */
@@ -12,29 +13,43 @@ static void check_arguments(const uint8_t *block, size_t size)
     size_t n;
     memset(&options, 0, sizeof options);
     memset(&parallel, 0, sizeof parallel);
-    FUZZ_CHECK(lmc_read_block_info(NULL, 24, position, &info) == LMC_ERR_ARGUMENT && lmc_read_block_info(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_block(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_read_block_info(NULL, 24, position, &info) == LMC_ERR_ARGUMENT &&
+               lmc_read_block_info(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_block(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
+                   LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
+                   LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
+                   LMC_ERR_ARGUMENT &&
+               lmc_decode_block(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
+                   LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, NULL, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(NULL, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, NULL, 64) ==
+               LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(NULL, 0, 1, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 2, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 2, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_WORKSPACE);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 2, 1, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 2, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_WORKSPACE);
     options.log2_block = 13;
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_ARGUMENT);
     options.log2_block = 14;
     options.parallel = &parallel;
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+               LMC_ERR_ARGUMENT);
 }
 
 #define MOST_INPUT ((size_t)1 << 20)
-#define MOST_OUTPUT ((size_t)8 << 20)   /* decoded bytes of the largest block there is */
+#define MOST_OUTPUT ((size_t)8 << 20) /* decoded bytes of the largest block there is */
 #define MEDIUM_OUTPUT ((size_t)64 << 10)
-#define USUAL_OUTPUT ((size_t)6 << 10) /* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of any size */
+#define USUAL_OUTPUT                                                                               \
+    ((size_t)6 << 10) /* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of  \
+                         any size */
 
 static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard, part_guard;
 
@@ -45,7 +60,8 @@ static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks)
 }
 
 /* A row of blocks as a tensor (spec 7.5): all of it, and a part. */
-static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair, int has_base, int at_start, unsigned seed, unsigned off)
+static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair, int has_base,
+                         int at_start, unsigned seed, unsigned off)
 {
     lmc_position position = {0, 0};
     lmc_tensor_options options;
@@ -58,14 +74,21 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     for (at = 0; size - at >= LMC_BLOCK_HEADER_SIZE; position.block++) {
         lmc_block_info info;
         if (repair) fuzz_seal_block(blocks + at, position);
-        if (lmc_read_block_info(blocks + at, size - at, position, &info) != LMC_OK || info.size > MEDIUM_OUTPUT - total || info.encoded_size > size - at) break;
-        if (has_base && total == 0) fuzz_fill(fuzz_place(&base_guard, MEDIUM_OUTPUT, 1), MEDIUM_OUTPUT, seed);
+        if (lmc_read_block_info(blocks + at, size - at, position, &info) != LMC_OK ||
+            info.size > MEDIUM_OUTPUT - total || info.encoded_size > size - at)
+            break;
+        if (has_base && total == 0)
+            fuzz_fill(fuzz_place(&base_guard, MEDIUM_OUTPUT, 1), MEDIUM_OUTPUT, seed);
         if (repair) {
-            if (info.has_prediction && has_base) fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
+            if (info.has_prediction && has_base)
+                fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
             fuzz_seal_block(blocks + at, position);
             ws_size = lmc_workspace_size(info.n);
-            if (lmc_decode_block(output_guard.data, info.size, &part, blocks + at, info.encoded_size, has_base && info.has_prediction ? base_guard.data + total : NULL,
-                                 has_base && info.has_prediction ? info.size : 0, position, fuzz_place(&workspace_guard, ws_size, 1), ws_size) == LMC_ERR_CHECKSUM) {
+            if (lmc_decode_block(
+                    output_guard.data, info.size, &part, blocks + at, info.encoded_size,
+                    has_base && info.has_prediction ? base_guard.data + total : NULL,
+                    has_base && info.has_prediction ? info.size : 0, position,
+                    fuzz_place(&workspace_guard, ws_size, 1), ws_size) == LMC_ERR_CHECKSUM) {
                 fuzz_put32(blocks + at + 12, lmc_crc32c(0, output_guard.data, info.size));
                 fuzz_seal_block(blocks + at, position);
             }
@@ -76,7 +99,8 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     if (off == 1) total++;
     if (off == 2 && total) total--;
     if (total == 0 || total > MEDIUM_OUTPUT) return;
-    if (has_base) base = fuzz_copy(&again_guard, base_guard.data, total, at_start); /* exactly as long */
+    /* exactly as long */
+    if (has_base) base = fuzz_copy(&again_guard, base_guard.data, total, at_start);
     memset(&options, 0, sizeof options);
     parallel.run = run_tasks;
     parallel.user = &n_workers;
@@ -98,7 +122,8 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     {
         uint8_t *const place = fuzz_place(&part_guard, part, at_start);
         some = lmc_decode_tensor(place, start, part, blocks, size, total, &options, ws, ws_size);
-        if (whole == LMC_OK && some != LMC_ERR_WORKSPACE) /* options are of smaller blocks than these, of which none may be kept in part */
+        /* options are of smaller blocks than these, of which none may be kept in part */
+        if (whole == LMC_OK && some != LMC_ERR_WORKSPACE)
             FUZZ_CHECK(some == LMC_OK && memcmp(place, output + start, part) == 0);
     }
     fuzz_realloc(ws, ws_size, 0);
@@ -109,8 +134,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 8);
     const uint32_t seed = fuzz_bits(&p, 16);
-    const int at_start = (int)fuzz_bits(&p, 1), repair = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1), has_base = (int)fuzz_bits(&p, 1);
-    const unsigned tier = fuzz_bits(&p, 4), cap_less = fuzz_bits(&p, 8), ws_less = fuzz_bits(&p, 8), base_off = fuzz_bits(&p, 4);
+    const int at_start = (int)fuzz_bits(&p, 1), repair = (int)fuzz_bits(&p, 1),
+              in_place = (int)fuzz_bits(&p, 1), has_base = (int)fuzz_bits(&p, 1);
+    const unsigned tier = fuzz_bits(&p, 4), cap_less = fuzz_bits(&p, 8), ws_less = fuzz_bits(&p, 8),
+                   base_off = fuzz_bits(&p, 4);
     const unsigned size_class = fuzz_bits(&p, 8);
     int carries_base = (int)fuzz_bits(&p, 1);
     const unsigned streaming = fuzz_bits(&p, 6); /* to any alignment */
@@ -146,14 +173,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         info.n = 1;
     }
     FUZZ_CHECK(info.size <= MOST_OUTPUT && info.n <= LMC_MAX_BLOCK_ELEMENTS);
-    if (info.size > (size_class == 255 ? MOST_OUTPUT : size_class >= 240 ? MEDIUM_OUTPUT : USUAL_OUTPUT)) return 0;
+    if (info.size > (size_class == 255   ? MOST_OUTPUT
+                     : size_class >= 240 ? MEDIUM_OUTPUT
+                                         : USUAL_OUTPUT))
+        return 0;
     if (carries_base && in.size >= LMC_BLOCK_HEADER_SIZE + info.size) {
         in.size -= info.size;
         block = fuzz_copy(&input_guard, block, in.size, at_start);
     } else carries_base = 0;
 
     /* the prediction: mostly of the right size, and of the right CRC if it is to be so */
-    base_size = carries_base ? info.size : base_off == 1 ? info.size + 1 : base_off == 2 && info.size ? info.size - 1 : info.size;
+    base_size = carries_base                 ? info.size
+                : base_off == 1              ? info.size + 1
+                : base_off == 2 && info.size ? info.size - 1
+                                             : info.size;
     cap = cap_less == 1 && info.size ? info.size - 1 : info.size;
     output = fuzz_place(&output_guard, cap, at_start);
     if (has_base) {
@@ -170,7 +203,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ws_less == 1) ws_size--;
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
 
-    status = lmc_decode_block(output, cap, &written, block, in.size, base, has_base ? base_size : 0, position, ws, ws_size);
+    status = lmc_decode_block(output, cap, &written, block, in.size, base, has_base ? base_size : 0,
+                              position, ws, ws_size);
     if (peek != LMC_OK) FUZZ_CHECK(status == peek);
     if (cap_less == 1 && peek == LMC_OK) FUZZ_CHECK(status != LMC_OK);
     if (status == LMC_OK) {
@@ -179,7 +213,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         FUZZ_CHECK(written == ~(size_t)0);
     }
-    /* All was decoded, and only its CRC is wrong: with the right one it is a block, also as a tensor. */
+    /* All was decoded, and only its CRC is wrong: with the right one it is a block, also as a
+     * tensor. */
     if (status == LMC_ERR_CHECKSUM && peek == LMC_OK && repair) {
         uint8_t *const again = fuzz_place(&again_guard, info.size, !at_start);
         lmc_tensor_options options;
@@ -191,13 +226,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (carries_base) memcpy(base, in.data + in.size, base_size);
             else fuzz_fill(base, base_size, seed);
         }
-        FUZZ_CHECK(lmc_decode_block(again, info.size, &written, block, in.size, base, has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(lmc_decode_block(again, info.size, &written, block, in.size, base,
+                                    has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
         if (streaming) {
             uint8_t *const place = fuzz_place(&again_guard, info.size + streaming, 0);
             info.crc = fuzz_get32(block + 12);
             info.base_crc = fuzz_get32(block + 16);
-            FUZZ_CHECK(fuzz_decode_streaming(place, block, &info, info.has_prediction ? base : NULL, data, size, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(fuzz_decode_streaming(place, block, &info, info.has_prediction ? base : NULL,
+                                             data, size, ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(place, output, info.size) == 0);
             memcpy(again, output, info.size);
         }
@@ -210,7 +247,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             options.prediction_size = info.has_prediction ? base_size : 0;
             ws_size = lmc_tensor_workspace_size(&options);
             ws = fuzz_place(&workspace_guard, ws_size, at_start);
-            FUZZ_CHECK(lmc_decode_tensor(again, start, part, block, in.size, info.size, &options, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(lmc_decode_tensor(again, start, part, block, in.size, info.size, &options,
+                                         ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(again, output + start, part) == 0);
         }
     }

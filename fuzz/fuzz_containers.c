@@ -1,5 +1,7 @@
-/* The command's readers of safetensors, GGUF and NumPy files. Input: the file, then 4 bytes of parameters. What they hand out must be what a writer
- * of snapshots accepts; the beginning of a file, and a file whose size is not known, must give what the whole file gives, or ask for more. */
+/* The command's readers of safetensors, GGUF and NumPy files. Input: the file, then 4 bytes of
+ * parameters. What they hand out must be what a writer of snapshots accepts; the beginning of a
+ * file, and a file whose size is not known, must give what the whole file gives, or ask for
+ * more. */
 #include "fuzz.h"
 
 #if defined(__GNUC__)
@@ -61,13 +63,18 @@ static void check_same(const struct container *a, const struct container *b)
     FUZZ_CHECK(a->kind == b->kind && a->n_tensors == b->n_tensors && a->end == b->end);
     for (size_t i = 0; i < a->n_tensors; i++) {
         const lmc_tensor *s = &a->tensors[i], *t = &b->tensors[i];
-        FUZZ_CHECK(strcmp(s->name, t->name) == 0 && strcmp(s->dtype, t->dtype) == 0 && s->offset == t->offset && s->size == t->size);
-        FUZZ_CHECK(s->rank == t->rank && (s->rank == 0 || memcmp(s->shape, t->shape, s->rank * sizeof *s->shape) == 0));
+        FUZZ_CHECK(strcmp(s->name, t->name) == 0 && strcmp(s->dtype, t->dtype) == 0 &&
+                   s->offset == t->offset && s->size == t->size);
+        FUZZ_CHECK(s->rank == t->rank &&
+                   (s->rank == 0 || memcmp(s->shape, t->shape, s->rank * sizeof *s->shape) == 0));
     }
 }
 
-/* Only what is there, and of that no byte beyond: the parser is handed more and more, as identify_source() does it. */
-static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first, size_t size, uint64_t file_size, enum container_kind kind)
+/* Only what is there, and of that no byte beyond: the parser is handed more and more, as
+ * identify_source() does it. */
+static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first,
+                                             size_t size, uint64_t file_size,
+                                             enum container_kind kind)
 {
     enum container_result result = CONTAINER_MORE;
     size_t have = first < size ? first : size;
@@ -84,7 +91,8 @@ static enum container_result parse_in_pieces(struct container *c, const uint8_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum container_kind kinds[] = {CONTAINER_NONE, CONTAINER_SAFETENSORS, CONTAINER_GGUF, CONTAINER_NPY};
+    static const enum container_kind kinds[] = {CONTAINER_NONE, CONTAINER_SAFETENSORS,
+                                                CONTAINER_GGUF, CONTAINER_NPY};
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 4);
     const enum container_kind kind = kinds[fuzz_bits(&p, 2)];
@@ -97,9 +105,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (in.size > MOST_INPUT) return 0;
     fuzz_reserve(&input_guard, MOST_INPUT);
     if (way == 1) file_size = LMC_UNKNOWN_SIZE;
-    if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer; /* the rest of it is not here */
+    /* the rest of it is not here */
+    if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer;
     FUZZ_BEGIN();
-    result = container_parse(&whole, fuzz_copy(&input_guard, in.data, in.size, way == 3), in.size, file_size, kind);
+    result = container_parse(&whole, fuzz_copy(&input_guard, in.data, in.size, way == 3), in.size,
+                             file_size, kind);
     FUZZ_CHECK(result != CONTAINER_MEMORY && (result != CONTAINER_MORE || way == 1 || way == 2));
     if (result == CONTAINER_BAD) FUZZ_CHECK(whole.error[0]);
     if (result == CONTAINER_OK) check_container(&whole, file_size);

@@ -1,5 +1,6 @@
-/* A hostile base and a hostile delta against it: restored, read, and applied in place, with calls that fail, and then again. Input: the base's file, the
- * delta's, 12 bytes of parameters and the size of the base's file (4 bytes). */
+/* A hostile base and a hostile delta against it: restored, read, and applied in place, with calls
+ * that fail, and then again. Input: the base's file, the delta's, 12 bytes of parameters and the
+ * size of the base's file (4 bytes). */
 #define FUZZ_SHAPE FUZZ_DELTA
 #define FUZZ_PARAMETERS 16
 #include "mutate.h"
@@ -9,9 +10,11 @@
 
 static fuzz_guard base_guard, delta_guard, place_guard;
 
-/* Over the files of the base, which the reader has: all at once, or with a write that fails, and the rest later. BASE_WRONG: items of the same identity
- * may have other bytes, for a hostile base may lie. */
-static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *base, const io_parameters *io, unsigned fail_at, const io_target *restored)
+/* Over the files of the base, which the reader has: all at once, or with a write that fails, and
+ * the rest later. BASE_WRONG: items of the same identity may have other bytes, for a hostile base
+ * may lie. */
+static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *base,
+                           const io_parameters *io, unsigned fail_at, const io_target *restored)
 {
     io_target target;
     io_file file = io_open(delta, delta_size, io->piece, 0);
@@ -51,7 +54,10 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
         target.in_file = 0;
         status = lmc_restore_snapshot(&stream, &options, NULL);
     }
-    if (restored) FUZZ_CHECK(status == LMC_OK ? restored->size == size && memcmp(restored->data, target.data, size) == 0 : status == LMC_ERR_BASE_WRONG);
+    if (restored)
+        FUZZ_CHECK(status == LMC_OK
+                       ? restored->size == size && memcmp(restored->data, target.data, size) == 0
+                       : status == LMC_ERR_BASE_WRONG);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -87,14 +93,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (how & 1) base_file.fail_at = base_file.calls + 1 + (how >> 1 & 3);
     }
     if (how & 1) io.fail_read = io.fail_read ? io.fail_read : 15; /* so that it is known to fail */
-    status = io_check_file(delta_data, in.size - base_size, base_reader ? &base : NULL, &io, &restored, how & 8 ? base_reader : NULL);
+    status = io_check_file(delta_data, in.size - base_size, base_reader ? &base : NULL, &io,
+                           &restored, how & 8 ? base_reader : NULL);
     base_file.fail_at = 0;
     if (base_reader && how & 16) { /* the delta must fit where the base is */
         delta_file = io_open(delta_data, in.size - base_size, 0, 0);
         source = io_source(&delta_file);
         options.base = &base;
-        if (lmc_open_reader(&reader, &source, &options) == LMC_OK && lmc_can_restore_in_place(reader))
-            check_in_place(delta_data, in.size - base_size, base_reader, &io, how >> 5 & 7, status == LMC_OK ? &restored : NULL);
+        if (lmc_open_reader(&reader, &source, &options) == LMC_OK &&
+            lmc_can_restore_in_place(reader))
+            check_in_place(delta_data, in.size - base_size, base_reader, &io, how >> 5 & 7,
+                           status == LMC_OK ? &restored : NULL);
         lmc_free_reader(reader);
     }
     lmc_free_reader(base_reader);

@@ -1,5 +1,6 @@
-/* Header, index and trailer, as a reader sees them: all that is listed, nothing is decoded. Input: the header (80 bytes), the INDX section and the trailer
- * of a file, without what stands between them, which nobody reads here; then 8 bytes of parameters. */
+/* Header, index and trailer, as a reader sees them: all that is listed, nothing is decoded. Input:
+ * the header (80 bytes), the INDX section and the trailer of a file, without what stands between
+ * them, which nobody reads here; then 8 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_INDEX
 #define FUZZ_PARAMETERS 8
 #include "mutate.h"
@@ -8,7 +9,8 @@
 #define TRAILER 40u
 #define MOST_INPUT ((size_t)1 << 16)
 
-typedef struct split_file { /* of `size` bytes, of which only the first 80 and the last ones are there */
+/* of `size` bytes, of which only the first 80 and the last ones are there */
+typedef struct split_file {
     const uint8_t *data;
     size_t present;
     uint64_t size;
@@ -48,19 +50,25 @@ static void list(const lmc_reader *reader, unsigned seed)
             const lmc_tensor *const t = &file->tensors[j], *found;
             size_t number;
             enum lmc_status status;
-            FUZZ_CHECK(t->offset >= end && t->size <= file->size - t->offset && t->rank <= LMC_MAX_RANK);
+            FUZZ_CHECK(t->offset >= end && t->size <= file->size - t->offset &&
+                       t->rank <= LMC_MAX_RANK);
             end = t->offset + t->size;
-            sum += length(t->dtype) + length(t->name) + (t->rank ? (size_t)t->shape[t->rank - 1] : 0);
+            sum +=
+                length(t->dtype) + length(t->name) + (t->rank ? (size_t)t->shape[t->rank - 1] : 0);
             if (j < 16) {
-                FUZZ_CHECK(lmc_find_tensor(reader, file->path, t->name, &number, &found) == LMC_OK && number == i && found == t);
+                FUZZ_CHECK(lmc_find_tensor(reader, file->path, t->name, &number, &found) ==
+                               LMC_OK &&
+                           number == i && found == t);
                 status = lmc_find_tensor(reader, NULL, t->name, &number, &found);
-                FUZZ_CHECK(status == LMC_OK ? number == i && found == t : status == LMC_ERR_ARGUMENT && n_files > 1);
+                FUZZ_CHECK(status == LMC_OK ? number == i && found == t
+                                            : status == LMC_ERR_ARGUMENT && n_files > 1);
                 (void)lmc_count_encoded(reader, i, t->offset, t->size);
             }
         }
         if (file->size) {
             const uint64_t all = lmc_count_encoded(reader, i, 0, file->size), half = file->size / 2;
-            FUZZ_CHECK(lmc_count_encoded(reader, i, 0, half) <= all && lmc_count_encoded(reader, i, half, UINT64_MAX) <= all);
+            FUZZ_CHECK(lmc_count_encoded(reader, i, 0, half) <= all &&
+                       lmc_count_encoded(reader, i, half, UINT64_MAX) <= all);
             FUZZ_CHECK(lmc_count_encoded(reader, i, file->size, 1) == 0);
             (void)lmc_count_encoded(reader, i, seed % file->size, seed);
         }
@@ -75,7 +83,8 @@ static void list(const lmc_reader *reader, unsigned seed)
             sum += lmc_crc32c((uint32_t)length(key), value, size);
         }
         FUZZ_CHECK(lmc_get_metadata(reader, i, &key, &value, &size) == LMC_ERR_NOT_FOUND);
-        FUZZ_CHECK(lmc_find_tensor(reader, "no/such/file", "no such tensor", &size, &found) == LMC_ERR_NOT_FOUND);
+        FUZZ_CHECK(lmc_find_tensor(reader, "no/such/file", "no such tensor", &size, &found) ==
+                   LMC_ERR_NOT_FOUND);
     }
     sink = sum + (size_t)total;
 }
@@ -84,8 +93,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, FUZZ_PARAMETERS);
-    const unsigned fail_alloc = fuzz_bits(&p, 8), fail_read = fuzz_bits(&p, 4), tier = fuzz_bits(&p, 4), seed = fuzz_bits(&p, 8), index_limit = fuzz_bits(&p, 8);
-    const int at_start = (int)fuzz_bits(&p, 1), short_file = (int)fuzz_bits(&p, 5) == 31, total_limit = (int)fuzz_bits(&p, 6) == 63;
+    const unsigned fail_alloc = fuzz_bits(&p, 8), fail_read = fuzz_bits(&p, 4),
+                   tier = fuzz_bits(&p, 4), seed = fuzz_bits(&p, 8), index_limit = fuzz_bits(&p, 8);
+    const int at_start = (int)fuzz_bits(&p, 1), short_file = (int)fuzz_bits(&p, 5) == 31,
+              total_limit = (int)fuzz_bits(&p, 6) == 63;
     lmc_reader *reader = NULL;
     lmc_reader_options options;
     lmc_source source;
@@ -99,13 +110,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     fuzz_memory.fail_at = fail_alloc ? (long)fail_alloc - 1 : -1;
-    fuzz_memory.limit = ((size_t)8 << 20) + 64 * in.size; /* "three to five times the index", and the coder's */
+    /* "three to five times the index", and the coder's */
+    fuzz_memory.limit = ((size_t)8 << 20) + 64 * in.size;
     file.data = fuzz_copy(&input_guard, in.data, in.size, at_start);
     file.present = in.size;
     file.size = in.size;
     file.reads = 0;
     file.fail_at = fail_read - 1u;
-    if (in.size >= HEADER + TRAILER && !short_file) { /* as large as the trailer says, if that is possible */
+    /* as large as the trailer says, if that is possible */
+    if (in.size >= HEADER + TRAILER && !short_file) {
         const uint64_t total = mutate_get64(file.data + in.size - TRAILER + 16);
         if (total >= in.size) file.size = total;
     }
@@ -117,7 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     source.user = &file;
     source.size = file.size;
     status = lmc_open_reader(&reader, &source, &options);
-    if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1) FUZZ_CHECK(status == LMC_ERR_MEMORY);
+    if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
+        FUZZ_CHECK(status == LMC_ERR_MEMORY);
     if (fail_read && file.reads >= fail_read) FUZZ_CHECK(status == LMC_ERR_READ);
     if (header_status != LMC_OK && !fail_alloc && !fail_read) FUZZ_CHECK(status == header_status);
     if (status == LMC_OK) {
@@ -125,11 +139,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(header_status == LMC_OK);
         fuzz_memory.fail_at = -1;
         list(reader, seed);
-        FUZZ_CHECK(lmc_get_base_identity(reader, identity) == depth && memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
+        FUZZ_CHECK(lmc_get_base_identity(reader, identity) == depth &&
+                   memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
         (void)lmc_can_restore_in_place(reader);
         base = lmc_make_reader_base(reader);
         lmc_get_identity(reader, identity);
-        FUZZ_CHECK(lmc_identify_base(&base, base_identity, NULL) == LMC_OK && memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
+        FUZZ_CHECK(lmc_identify_base(&base, base_identity, NULL) == LMC_OK &&
+                   memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
     } else FUZZ_CHECK(reader == NULL);
     lmc_free_reader(reader);
     FUZZ_END();

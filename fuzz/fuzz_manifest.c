@@ -1,5 +1,8 @@
-/* What the command reads beside snapshots. Input: the text or file, then parameters, at the very end what it is:
- *   0 side file of apply: header, slot 0, slot 1 (put where they belong)   1 series.json   2 policy, or a tensor's name and a policy
+/* What the command reads beside snapshots. Input: the text or file, then parameters, at the very
+ * end what it is:
+ *   0 side file of apply: header, slot 0, slot 1 (put where they belong)   1 series.json   2
+ *                                                                          policy, or a tensor's
+ *                                                                          name and a policy
  *   3 three names   4 text and a number for JSON
  * CRCs are made right if the parameters say so. */
 #ifndef _GNU_SOURCE
@@ -52,7 +55,10 @@ static FILE *silence;
 #define MOST_INPUT ((size_t)1 << 18)
 
 /* A copy with a zero behind it, of which the sanitizers know the end. */
-static char *copy_input(const uint8_t *data, size_t size) { return copy_string((const char *)data, size); }
+static char *copy_input(const uint8_t *data, size_t size)
+{
+    return copy_string((const char *)data, size);
+}
 
 /* The next part of the input, which has a line feed behind it. */
 static char *take_line(fuzz_input *in)
@@ -110,8 +116,10 @@ static void use_patches(const struct journal *j, size_t n_files, uint64_t seed)
     for (size_t at = 0, n = 0; next_patch(&j->pending, &at, &p); n++) {
         const size_t start = (size_t)(seed >> 8 * (n % 4) & 0xFF) % p.size, size = p.size - start;
         uint8_t *exact = (uint8_t *)resize(NULL, size, 1);
-        FUZZ_CHECK(at > end && at <= j->pending.size && p.file_number < n_files && p.size <= PATCH_SIZE);
-        FUZZ_CHECK(p.offset <= files[p.file_number].size && p.size <= files[p.file_number].size - p.offset);
+        FUZZ_CHECK(at > end && at <= j->pending.size && p.file_number < n_files &&
+                   p.size <= PATCH_SIZE);
+        FUZZ_CHECK(p.offset <= files[p.file_number].size &&
+                   p.size <= files[p.file_number].size - p.offset);
         end = at;
         memset(whole, 0x5A, p.size);
         use_patch(&p, p.offset, whole, p.size);
@@ -158,7 +166,8 @@ static void run_journal(fuzz_input *in)
     capacity = load_number(header + 32, 8);
     n = in->size / 2 < MAX_SLOT ? in->size / 2 : MAX_SLOT;
     put_slot(fd, JOURNAL_SLOTS_AT, in->data, n, repair & 2);
-    if (capacity <= MAX_SLOT) put_slot(fd, JOURNAL_SLOTS_AT + capacity, in->data + n, n, repair & 4);
+    if (capacity <= MAX_SLOT)
+        put_slot(fd, JOURNAL_SLOTS_AT + capacity, in->data + n, n, repair & 4);
 
     memset(&j, 0, sizeof j);
     j.path = copy_string("side", 4);
@@ -206,8 +215,10 @@ static void run_series(fuzz_input *in)
     if (parse_series(&s, text, in->size) == CODE_OK) {
         FUZZ_CHECK(s.every >= 1);
         for (size_t i = 0; i < s.n; i++) {
-            FUZZ_CHECK(!find_fault_of_name(s.list[i].name) && find_name(&s, s.list[i].name) == &s.list[i]);
-            FUZZ_CHECK(!strchr(s.list[i].path + strlen("directory/"), '/') && s.list[i].state <= STATE_GONE);
+            FUZZ_CHECK(!find_fault_of_name(s.list[i].name) &&
+                       find_name(&s, s.list[i].name) == &s.list[i]);
+            FUZZ_CHECK(!strchr(s.list[i].path + strlen("directory/"), '/') &&
+                       s.list[i].state <= STATE_GONE);
         }
         /* what is written is what was read */
         again = format_manifest(&s, &size);
@@ -234,7 +245,8 @@ static size_t count_stars(const char *text)
 static void run_policy(fuzz_input *in)
 {
     const int has_name = (int)fuzz_draw(in, 1) & 1;
-    char *name = has_name ? take_line(in) : copy_string("model.exp_avg", 13), *text = copy_input(in->data, in->size);
+    char *name = has_name ? take_line(in) : copy_string("model.exp_avg", 13),
+         *text = copy_input(in->data, in->size);
     struct policy p;
     memset(&p, 0, sizeof p);
     if (!memchr(text, 0, in->size) && parse_policy(&p, text, "policy") == CODE_OK) {
@@ -252,7 +264,8 @@ static void run_policy(fuzz_input *in)
             const struct rule *r = &p.rules[i];
             FUZZ_CHECK(*r->glob && r->roles && !(r->roles & ~ALL_ROLES));
             FUZZ_CHECK(r->kind != CHOOSE_BITS || (r->bits >= 4 && r->bits <= 8));
-            FUZZ_CHECK((r->kind != CHOOSE_BOUND && r->kind != CHOOSE_AUTO) || (r->bound > 0 && r->bound < 1));
+            FUZZ_CHECK((r->kind != CHOOSE_BOUND && r->kind != CHOOSE_AUTO) ||
+                       (r->bound > 0 && r->bound < 1));
             stars += count_stars(r->glob);
         }
         for (size_t i = 0; i < p.n_namings; i++) {
@@ -283,7 +296,8 @@ static void run_names(fuzz_input *in)
     for (unsigned i = 0; i < 3; i++) names[i] = take_line(in);
     for (unsigned i = 0; i < 3; i++) {
         const char *a = names[i], *b = names[(i + 1) % 3], *c = names[(i + 2) % 3];
-        const int ab = sign(compare_names(a, b)), bc = sign(compare_names(b, c)), ac = sign(compare_names(a, c));
+        const int ab = sign(compare_names(a, b)), bc = sign(compare_names(b, c)),
+                  ac = sign(compare_names(a, c));
         FUZZ_CHECK(ab == -sign(compare_names(b, a)) && (ab == 0) == (strcmp(a, b) == 0));
         if (ab == bc) FUZZ_CHECK(ac == ab); /* an order */
         if (find_number(a, &number)) {
@@ -333,7 +347,8 @@ static void run_json(fuzz_input *in)
     if (number <= INT64_MAX)
         FUZZ_CHECK((uint64_t)json_integer_value(json_object_get(read, "number")) == number);
     else
-        FUZZ_CHECK(strtoull(json_string_value(json_object_get(read, "number")), NULL, 10) == number);
+        FUZZ_CHECK(strtoull(json_string_value(json_object_get(read, "number")), NULL, 10) ==
+                   number);
     json_decref(read);
     json_decref(object);
     free(dumped);
@@ -342,7 +357,8 @@ static void run_json(fuzz_input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const runs[])(fuzz_input *) = {run_journal, run_series, run_policy, run_names, run_json};
+    static void (*const runs[])(fuzz_input *) = {run_journal, run_series, run_policy, run_names,
+                                                 run_json};
     fuzz_input in = {data, size};
     const unsigned what = (unsigned)fuzz_draw(&in, 1);
     if (in.size > MOST_INPUT || what >= sizeof runs / sizeof *runs) return 0;

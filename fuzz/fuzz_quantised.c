@@ -1,5 +1,5 @@
-/* A hostile quantised block (spec 7.6): its payload, and its prediction if the parameters say so, then 8 bytes of parameters, of which the header is made,
- * so that what is mutated gets past it. */
+/* A hostile quantised block (spec 7.6): its payload, and its prediction if the parameters say so,
+ * then 8 bytes of parameters, of which the header is made, so that what is mutated gets past it. */
 #include "fuzz.h"
 
 #define MOST_N ((size_t)1 << 14)
@@ -11,8 +11,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 8);
     const size_t n = fuzz_bits(&p, 13) + (size_t)1;
-    const unsigned width = fuzz_bits(&p, 1) ? 4 : 2, tier = fuzz_bits(&p, 4), seed = fuzz_bits(&p, 16);
-    const int at_start = (int)fuzz_bits(&p, 1), is_predicted = (int)fuzz_bits(&p, 1), carries_base = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1);
+    const unsigned width = fuzz_bits(&p, 1) ? 4 : 2, tier = fuzz_bits(&p, 4),
+                   seed = fuzz_bits(&p, 16);
+    const int at_start = (int)fuzz_bits(&p, 1), is_predicted = (int)fuzz_bits(&p, 1),
+              carries_base = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1);
     const lmc_position position = {0, 0};
     uint8_t *block, *output, *base = NULL, *ws;
     size_t written, ws_size = lmc_workspace_size(n), payload_size = in.size;
@@ -45,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_seal_block(block, position);
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
-    status = lmc_decode_block(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0, position, ws, ws_size);
+    status = lmc_decode_block(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size,
+                              base, base ? size : 0, position, ws, ws_size);
     FUZZ_CHECK(status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_OK);
     if (status == LMC_ERR_CHECKSUM) { /* decoded: with the right CRC, by another tier, the same */
         uint8_t *const again = fuzz_place(&again_guard, size, at_start);
@@ -57,7 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_put32(block + 12, lmc_crc32c(0, output, size));
         fuzz_seal_block(block, position);
         fuzz_set_tier(tier + 1);
-        FUZZ_CHECK(lmc_decode_block(again, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0, position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(lmc_decode_block(again, size, &written, block,
+                                    LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0,
+                                    position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == size && memcmp(again, output, size) == 0);
     }
     FUZZ_END();

@@ -1,6 +1,7 @@
-/* Snapshots of all kinds, written and read again: files, directories, tensors of every dtype, twins, quantisers, metadata, a base; in pieces and by streams,
- * by several workers, with calls that fail. Input: what the bytes are made of; then, drawn from the end, 16 bytes of parameters, 8 for each file and for each
- * tensor. */
+/* Snapshots of all kinds, written and read again: files, directories, tensors of every dtype,
+ * twins, quantisers, metadata, a base; in pieces and by streams, by several workers, with calls
+ * that fail. Input: what the bytes are made of; then, drawn from the end, 16 bytes of parameters, 8
+ * for each file and for each tensor. */
 #include "io.h"
 
 #define MOST_FILES 4
@@ -16,7 +17,7 @@ typedef struct made_tensor {
 } made_tensor;
 
 typedef struct made_file {
-    lmc_file file;         /* of unknown size, perhaps */
+    lmc_file file; /* of unknown size, perhaps */
     size_t size;
     uint8_t *data, *expected;
     enum lmc_dtype default_dtype;
@@ -42,27 +43,34 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
     return LMC_OK;
 }
 
-static enum lmc_status read_written(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_written(void *user, size_t number, uint64_t offset, void *dst,
+                                    size_t size)
 {
     const made_snapshot *const s = (const made_snapshot *)user;
-    FUZZ_CHECK(number < s->n_files && offset <= s->files[number].size && size <= s->files[number].size - offset);
+    FUZZ_CHECK(number < s->n_files && offset <= s->files[number].size &&
+               size <= s->files[number].size - offset);
     memcpy(dst, s->files[number].data + offset, size);
     return LMC_OK;
 }
 
-static const lmc_file *get_made_file(void *user, size_t number) { return &((made_snapshot *)user)->files[number].file; }
+static const lmc_file *get_made_file(void *user, size_t number)
+{
+    return &((made_snapshot *)user)->files[number].file;
+}
 
 static void make_bytes(uint8_t *dst, size_t size, const fuzz_input *in, unsigned how, unsigned seed)
 {
     size_t i;
     if (how & 1 && in->size) {
         for (i = 0; i < size; i++) dst[i] = in->data[(i + seed) % in->size];
-        if (how & 2) for (i = seed % 61; i < size; i += 61) dst[i] = (uint8_t)(dst[i] + (i >> 6));
+        if (how & 2)
+            for (i = seed % 61; i < size; i += 61) dst[i] = (uint8_t)(dst[i] + (i >> 6));
     } else fuzz_fill(dst, size, seed);
 }
 
 /* The second of two tensors may be a rounding of the first, and claim it, rightly or not. */
-static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p, const lmc_tensor *of)
+static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
+                      const lmc_tensor *of)
 {
     lmc_tensor *const t = &f->tensors[number];
     lmc_twin *const twin = &f->made[number].twin;
@@ -74,7 +82,9 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
     if (t->size == 0) return;
     if (of->size == 2 * t->size && t->size % 2 == 0 && how != 3) {
         twin->conversion = how == 1 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_F32_TO_F16;
-        if (fuzz_bits(&p, 1)) lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2, twin->conversion);
+        if (fuzz_bits(&p, 1))
+            lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
+                        twin->conversion);
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);
     } else return;
@@ -98,7 +108,8 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     options.measure = (enum lmc_measure)(1 + fuzz_bits(&p, 2) % 3);
     options.bound = 0.75 / (1 << fuzz_bits(&p, 4));
     options.group = widths[fuzz_bits(&p, 4)] - 1u;
-    if (of && of->size == t->size && !of->quantizer && !of->twin && fuzz_bits(&p, 1) && options.role == LMC_ROLE_FIRST_MOMENT) {
+    if (of && of->size == t->size && !of->quantizer && !of->twin && fuzz_bits(&p, 1) &&
+        options.role == LMC_ROLE_FIRST_MOMENT) {
         options.second_elements = elements;
         options.second_elements.user = f->data + of->offset;
     }
@@ -117,7 +128,8 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
 {
     made_file *const f = &s->files[s->n_files];
     uint64_t p = fuzz_draw(in, 8);
-    const unsigned n_tensors = fuzz_bits(&p, 3), seed = fuzz_bits(&p, 16), how = fuzz_bits(&p, 2), unknown = fuzz_bits(&p, 3), directory = fuzz_bits(&p, 4);
+    const unsigned n_tensors = fuzz_bits(&p, 3), seed = fuzz_bits(&p, 16), how = fuzz_bits(&p, 2),
+                   unknown = fuzz_bits(&p, 3), directory = fuzz_bits(&p, 4);
     const size_t size = fuzz_bits(&p, 14) >> fuzz_bits(&p, 3);
     size_t i, at = 0;
     memset(f, 0, sizeof *f);
@@ -126,7 +138,8 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     f->file.mode = f->file.has_mode ? 0644 : 0;
     f->file.has_mtime = f->file.has_mode;
     f->file.mtime_s = f->file.has_mtime ? -(int64_t)seed : 0;
-    if (!alone || seed & 1) snprintf(f->path, sizeof f->path, "d%u/f%u", seed & 1, (unsigned)s->n_files);
+    if (!alone || seed & 1)
+        snprintf(f->path, sizeof f->path, "d%u/f%u", seed & 1, (unsigned)s->n_files);
     f->file.path = f->path;
     f->data = now_bytes + s->n_bytes;
     f->expected = expected_bytes + s->n_bytes;
@@ -142,15 +155,19 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
             const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&q, 5) % LMC_DTYPE_COUNT);
             unsigned long long bits;
             at += (size_t)fuzz_bits(&q, 3) * fuzz_bits(&q, 3);
-            snprintf(f->made[i].name, sizeof f->made[i].name, "t%u", (unsigned)i + (unsigned)(s->n_files * 8 * (seed >> 1 & 1)));
+            snprintf(f->made[i].name, sizeof f->made[i].name, "t%u",
+                     (unsigned)i + (unsigned)(s->n_files * 8 * (seed >> 1 & 1)));
             t->name = f->made[i].name;
             t->dtype = dtype == LMC_AUTO ? "X7" : lmc_dtype_name(dtype);
             t->rank = 1 + fuzz_bits(&q, 1);
             t->shape = f->made[i].shape;
             f->made[i].shape[0] = widths[fuzz_bits(&q, 4)] - (fuzz_bits(&q, 4) == 15);
             f->made[i].shape[t->rank - 1] *= 8;
-            if (t->rank == 2) f->made[i].shape[0] = fuzz_bits(&q, 3), f->made[i].shape[1] = 8 * widths[fuzz_bits(&q, 3)];
-            bits = f->made[i].shape[0] * (t->rank == 2 ? f->made[i].shape[1] : 1) * (dtype == LMC_AUTO ? 8 : lmc_dtype_bits(dtype));
+            if (t->rank == 2)
+                f->made[i].shape[0] = fuzz_bits(&q, 3),
+                f->made[i].shape[1] = 8 * widths[fuzz_bits(&q, 3)];
+            bits = f->made[i].shape[0] * (t->rank == 2 ? f->made[i].shape[1] : 1) *
+                   (dtype == LMC_AUTO ? 8 : lmc_dtype_bits(dtype));
             t->offset = at;
             t->size = bits / 8;
             if (t->size > ((size_t)16 << 10)) {
@@ -174,9 +191,11 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     }
     if (unknown == 7) make_bytes(f->data, f->size, in, how, seed);
     memcpy(f->expected, f->data, f->size);
-    for (i = 0; i < f->file.n_tensors; i++) /* in order: a second moment stands before the first that needs it */
+    /* in order: a second moment stands before the first that needs it */
+    for (i = 0; i < f->file.n_tensors; i++)
         if (f->made[i].quantizer)
-            FUZZ_CHECK(lmc_quantize(f->made[i].quantizer, f->expected + f->tensors[i].offset, 0, (size_t)f->tensors[i].size, f->made[i].second) == LMC_OK);
+            FUZZ_CHECK(lmc_quantize(f->made[i].quantizer, f->expected + f->tensors[i].offset, 0,
+                                    (size_t)f->tensors[i].size, f->made[i].second) == LMC_OK);
     s->n_bytes += f->size;
     s->n_files++;
 }
@@ -223,7 +242,9 @@ static int write_sink(void *user, const void *data, size_t size)
     return s->sink.write(s->sink.user, data, size);
 }
 
-static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to, const lmc_writer_options *options, unsigned piece, unsigned n_metadata, uint8_t *identity)
+static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
+                                      const lmc_writer_options *options, unsigned piece,
+                                      unsigned n_metadata, uint8_t *identity)
 {
     static const char *const keys[] = {"a", "aa", "b"};
     lmc_writer *writer = NULL;
@@ -249,10 +270,12 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to, 
         }
         if (status == LMC_OK) status = lmc_end_file(writer);
     }
-    for (i = 0; i < n_metadata && status == LMC_OK; i++) status = lmc_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
+    for (i = 0; i < n_metadata && status == LMC_OK; i++)
+        status = lmc_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
     if (status == LMC_OK) status = lmc_finish_writer(writer);
     if (status == LMC_OK) status = lmc_get_writer_identity(writer, identity);
-    if (status != LMC_OK && writer) FUZZ_CHECK(lmc_finish_writer(writer) == status || status == LMC_ERR_ARGUMENT);
+    if (status != LMC_OK && writer)
+        FUZZ_CHECK(lmc_finish_writer(writer) == status || status == LMC_ERR_ARGUMENT);
     lmc_free_writer(writer);
     return status;
 }
@@ -263,8 +286,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t p = fuzz_draw(&in, 8);
     io_parameters io;
     unsigned tier, n_workers = fuzz_bits(&p, 2);
-    const unsigned n_files = 1 + fuzz_bits(&p, 2), piece = fuzz_bits(&p, 8), log2_block = fuzz_bits(&p, 3), how_base = fuzz_bits(&p, 3), n_metadata = fuzz_bits(&p, 2);
-    const unsigned fail_alloc = fuzz_bits(&p, 8), fail_write = fuzz_bits(&p, 6), seed = fuzz_bits(&p, 16), own = fuzz_bits(&p, 1), level = fuzz_bits(&p, 1);
+    const unsigned n_files = 1 + fuzz_bits(&p, 2), piece = fuzz_bits(&p, 8),
+                   log2_block = fuzz_bits(&p, 3), how_base = fuzz_bits(&p, 3),
+                   n_metadata = fuzz_bits(&p, 2);
+    const unsigned fail_alloc = fuzz_bits(&p, 8), fail_write = fuzz_bits(&p, 6),
+                   seed = fuzz_bits(&p, 16), own = fuzz_bits(&p, 1), level = fuzz_bits(&p, 1);
     lmc_memory base_memory, memory;
     failing_sink to;
     lmc_parallel parallel;
@@ -314,31 +340,38 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_alloc ? (long)fail_alloc - 1 : -1;
     status = write_snapshot(&now, &to, &options, piece, n_metadata < 3 ? n_metadata : 3, identity);
-    if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1) FUZZ_CHECK(status == LMC_ERR_MEMORY || status == LMC_ERR_WRITE); /* the sink allocates, too */
+    /* the sink allocates, too */
+    if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
+        FUZZ_CHECK(status == LMC_ERR_MEMORY || status == LMC_ERR_WRITE);
     else if (to.failed) FUZZ_CHECK(status == LMC_ERR_WRITE);
     else if (status == LMC_ERR_ARGUMENT) { /* a quantiser that wants its second moment read back */
         int wants = 0;
         for (i = 0; i < now.n_files; i++)
-            for (j = 0; j < now.files[i].file.n_tensors; j++) wants |= now.files[i].made[j].second != NULL;
+            for (j = 0; j < now.files[i].file.n_tensors; j++)
+                wants |= now.files[i].made[j].second != NULL;
         FUZZ_CHECK(wants && !own);
     } else FUZZ_CHECK(status == LMC_OK);
     fuzz_memory.fail_at = -1;
 
     if (status == LMC_OK) {
         const int fails = io.fail_alloc || io.fail_read || io.fail_write;
-        const enum lmc_status got = io_check_file(memory.data, memory.size, how_base ? &base : NULL, &io, &restored, base_reader);
+        const enum lmc_status got = io_check_file(memory.data, memory.size, how_base ? &base : NULL,
+                                                  &io, &restored, base_reader);
         if (!fails && (now.n_bytes <= IO_USUAL_SIZE || io.any_size)) {
-            FUZZ_CHECK(got == LMC_OK && restored.n_files == now.n_files && restored.size == now.n_bytes);
+            FUZZ_CHECK(got == LMC_OK && restored.n_files == now.n_files &&
+                       restored.size == now.n_bytes);
             FUZZ_CHECK(memcmp(restored.data, expected_bytes, now.n_bytes) == 0);
         }
-        for (i = 0; i < now.n_files && got == LMC_OK; i++) { /* what lmc_identify_file says of what was restored */
+        /* what lmc_identify_file says of what was restored */
+        for (i = 0; i < now.n_files && got == LMC_OK; i++) {
             made_file *const f = &now.files[i];
             io_file from = io_open(f->expected, f->size, io.piece, 0);
             lmc_stream stream;
             stream.read = io_read;
             stream.user = &from;
             f->file.size = f->size;
-            FUZZ_CHECK(lmc_identify_file(&f->file, f->file.n_tensors ? f->tensors : NULL, &stream, options.parallel, NULL) == LMC_OK);
+            FUZZ_CHECK(lmc_identify_file(&f->file, f->file.n_tensors ? f->tensors : NULL, &stream,
+                                         options.parallel, NULL) == LMC_OK);
             FUZZ_CHECK(f->file.crc == lmc_crc32c(0, f->expected, f->size));
         }
         if (got == LMC_OK) {
@@ -349,14 +382,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             all.get_file = get_made_file;
             all.read = read_written;
             all.user = &now;
-            FUZZ_CHECK(lmc_identify_base(&all, other, NULL) == LMC_OK && memcmp(other, identity, LMC_IDENTITY_SIZE) == 0);
+            FUZZ_CHECK(lmc_identify_base(&all, other, NULL) == LMC_OK &&
+                       memcmp(other, identity, LMC_IDENTITY_SIZE) == 0);
         }
     }
     lmc_free_reader(base_reader);
     lmc_free_memory(&base_memory);
     lmc_free_memory(&memory);
     for (i = 0; i < now.n_files; i++)
-        for (j = 0; j < now.files[i].file.n_tensors; j++) lmc_free_quantizer(now.files[i].made[j].quantizer);
+        for (j = 0; j < now.files[i].file.n_tensors; j++)
+            lmc_free_quantizer(now.files[i].made[j].quantizer);
     FUZZ_END();
     return 0;
 }

@@ -1,5 +1,6 @@
-/* A hostile or damaged file, of which what is intact is handed out: the same bytes that a restore gives, if that succeeds, and all of them; in any case it ends.
- * Input: the file, then 12 bytes of parameters. */
+/* A hostile or damaged file, of which what is intact is handed out: the same bytes that a restore
+ * gives, if that succeeds, and all of them; in any case it ends. Input: the file, then 12 bytes of
+ * parameters. */
 #define FUZZ_SHAPE FUZZ_SNAPSHOT
 #define FUZZ_PARAMETERS 12
 #include "mutate.h"
@@ -10,7 +11,8 @@
 
 static fuzz_guard input_guard;
 
-static void salvage(const uint8_t *data, size_t size, const io_target *restored, const io_parameters *io)
+static void salvage(const uint8_t *data, size_t size, const io_target *restored,
+                    const io_parameters *io)
 {
     io_file file = io_open(data, size, 0, io->fail_read);
     lmc_source source = io_source(&file);
@@ -41,11 +43,13 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
             FUZZ_CHECK(range.offset >= end && range.size <= UINT64_MAX - range.offset);
             end = range.offset + range.size;
         }
-        if (range.data) all += lmc_crc32c(0, range.data, (size_t)range.size) & 1; /* all of it is there */
+        /* all of it is there */
+        if (range.data) all += lmc_crc32c(0, range.data, (size_t)range.size) & 1;
         if (!restored || io->fail_alloc || io->fail_read) continue;
         FUZZ_CHECK(range.status == LMC_OK && range.file_number < restored->n_files &&
                    end <= restored->starts[number + 1] - restored->starts[number] &&
-                   memcmp(range.data, restored->data + restored->starts[number] + range.offset, (size_t)range.size) == 0);
+                   memcmp(range.data, restored->data + restored->starts[number] + range.offset,
+                          (size_t)range.size) == 0);
     }
     fuzz_memory.fail_at = -1;
     FUZZ_CHECK(lmc_get_damage(reader, &damage) == LMC_OK);
@@ -58,7 +62,9 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
             if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(tensor_confirmed == 1);
         }
     }
-    if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(damage.has_header && damage.has_index && damage.has_trailer && damage.n_breaks == 0 && damage.n_sections == 0);
+    if (restored && !io->fail_alloc && !io->fail_read)
+        FUZZ_CHECK(damage.has_header && damage.has_index && damage.has_trailer &&
+                   damage.n_breaks == 0 && damage.n_sections == 0);
     file.fail_at = 0;
     (void)io_check_reader(reader, restored, io);
     lmc_free_reader(reader);

@@ -1,5 +1,5 @@
-/* A hostile file: restored from a pipe, opened, and read in pieces, with calls that fail. What a pipe restores, a reader reads. Input: the file, then 12
- * bytes of parameters. */
+/* A hostile file: restored from a pipe, opened, and read in pieces, with calls that fail. What a
+ * pipe restores, a reader reads. Input: the file, then 12 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_SNAPSHOT
 #define FUZZ_PARAMETERS 12
 #include "mutate.h"
@@ -21,8 +21,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reserve(&input_guard, MOST_INPUT);
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
-    (void)io_check_file(fuzz_copy(&input_guard, in.data, in.size, io.at_start), in.size, NULL, &io, &restored, NULL);
-    if ((io.seed & 255) == 0xA5 && in.size >= LMC_FILE_HEADER_SIZE) io_check_arguments(in.data, in.size);
+    (void)io_check_file(fuzz_copy(&input_guard, in.data, in.size, io.at_start), in.size, NULL, &io,
+                        &restored, NULL);
+    if ((io.seed & 255) == 0xA5 && in.size >= LMC_FILE_HEADER_SIZE)
+        io_check_arguments(in.data, in.size);
     FUZZ_END();
     return 0;
 }

@@ -1,10 +1,12 @@
-/* Every tier of this machine against the scalar one: the same status and the same bytes, encoding and decoding. Input: what to encode, or a block; its
- * prediction if the parameters say so; then 12 bytes of parameters. */
+/* Every tier of this machine against the scalar one: the same status and the same bytes, encoding
+ * and decoding. Input: what to encode, or a block; its prediction if the parameters say so; then 12
+ * bytes of parameters. */
 #include "fuzz.h"
 
 #define MOST_SIZE ((size_t)1 << 16)
 
-static fuzz_guard input_guard, code_guard[LMC_TIER_COUNT], output_guard[LMC_TIER_COUNT], workspace_guard, quantised_guard[LMC_TIER_COUNT];
+static fuzz_guard input_guard, code_guard[LMC_TIER_COUNT], output_guard[LMC_TIER_COUNT],
+    workspace_guard, quantised_guard[LMC_TIER_COUNT];
 
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -19,11 +21,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 8);
     const uint32_t seed = (uint32_t)fuzz_draw(&in, 4);
-    const int at_start = (int)fuzz_bits(&p, 1), decodes = (int)fuzz_bits(&p, 1), has_base = (int)fuzz_bits(&p, 1), carries_base = (int)fuzz_bits(&p, 1);
-    const int in_place = (int)fuzz_bits(&p, 1), fits = fuzz_bits(&p, 4) == 15, spread = (int)fuzz_bits(&p, 1);
+    const int at_start = (int)fuzz_bits(&p, 1), decodes = (int)fuzz_bits(&p, 1),
+              has_base = (int)fuzz_bits(&p, 1), carries_base = (int)fuzz_bits(&p, 1);
+    const int in_place = (int)fuzz_bits(&p, 1), fits = fuzz_bits(&p, 4) == 15,
+              spread = (int)fuzz_bits(&p, 1);
     const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
     const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC_DTYPE_COUNT);
-    const unsigned n_tiers = fuzz_count_tiers(), repeats = fuzz_bits(&p, 4), q_bits = fuzz_bits(&p, 3), measure = fuzz_bits(&p, 2), role = fuzz_bits(&p, 2);
+    const unsigned n_tiers = fuzz_count_tiers(), repeats = fuzz_bits(&p, 4),
+                   q_bits = fuzz_bits(&p, 3), measure = fuzz_bits(&p, 2), role = fuzz_bits(&p, 2);
     const unsigned bound = fuzz_bits(&p, 4), group = fuzz_bits(&p, 8);
     const lmc_position position = {0, 0};
     enum lmc_status status[LMC_TIER_COUNT] = {LMC_OK};
@@ -47,31 +52,41 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         input = fuzz_copy(&input_guard, in.data, in.size, at_start);
         if (in.size < LMC_BLOCK_HEADER_SIZE) return 0;
         fuzz_seal_block(input, position);
-        if (lmc_read_block_info(input, in.size, position, &info) != LMC_OK || info.size > MOST_SIZE / 2) return 0;
+        if (lmc_read_block_info(input, in.size, position, &info) != LMC_OK ||
+            info.size > MOST_SIZE / 2)
+            return 0;
         block_size = in.size;
         base_size = info.size;
         if (carries_base && in.size >= LMC_BLOCK_HEADER_SIZE + info.size) block_size -= base_size;
         input = fuzz_copy(&input_guard, input, block_size, at_start);
         if (info.has_prediction) {
             for (i = 0; i < n_tiers; i++) {
-                uint8_t *const place = fuzz_place(&output_guard[i], info.size, at_start); /* decoded over it */
+                /* decoded over it */
+                uint8_t *const place = fuzz_place(&output_guard[i], info.size, at_start);
                 if (block_size < in.size) memcpy(place, in.data + block_size, base_size);
                 else fuzz_fill(place, base_size, seed);
             }
-            fuzz_put32(input + 16, lmc_crc32c(0, fuzz_place(&output_guard[0], info.size, at_start), base_size));
+            fuzz_put32(input + 16,
+                       lmc_crc32c(0, fuzz_place(&output_guard[0], info.size, at_start), base_size));
             fuzz_seal_block(input, position);
         }
         for (i = 0; i < n_tiers; i++) {
             const size_t ws_size = lmc_workspace_size(info.n);
             uint8_t *const output = fuzz_place(&output_guard[i], info.size, at_start);
             fuzz_set_tier(i);
-            if (info.has_prediction && !in_place) fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
-            status[i] = lmc_decode_block(output, info.size, &made[i], input, block_size,
-                                         info.has_prediction ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start) : NULL,
-                                         info.has_prediction ? base_size : 0, position, fuzz_place(&workspace_guard, ws_size, at_start), ws_size);
+            if (info.has_prediction && !in_place)
+                fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
+            status[i] = lmc_decode_block(
+                output, info.size, &made[i], input, block_size,
+                info.has_prediction
+                    ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start)
+                    : NULL,
+                info.has_prediction ? base_size : 0, position,
+                fuzz_place(&workspace_guard, ws_size, at_start), ws_size);
             FUZZ_CHECK(status[i] == status[0]);
             if (status[0] == LMC_OK || status[0] == LMC_ERR_CHECKSUM)
-                FUZZ_CHECK(memcmp(output, fuzz_place(&output_guard[0], info.size, at_start), info.size) == 0);
+                FUZZ_CHECK(memcmp(output, fuzz_place(&output_guard[0], info.size, at_start),
+                                  info.size) == 0);
         }
         FUZZ_END();
         return 0;
@@ -81,7 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size = in.size * (repeats + 1);
     if (carries_base && in.size >= 2) size = in.size / 2 * (repeats + 1);
     input = fuzz_place(&input_guard, size, at_start);
-    for (i = 0; i <= repeats; i++) memcpy(input + i * (size / (repeats + 1)), in.data, size / (repeats + 1));
+    for (i = 0; i <= repeats; i++)
+        memcpy(input + i * (size / (repeats + 1)), in.data, size / (repeats + 1));
     if (spread) {
         uint32_t x = seed | 1;
         size_t j;
@@ -94,10 +110,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) return 0;
     if (has_base) {
         base = fuzz_place(&quantised_guard[0], size, at_start);
-        if (carries_base) for (i = 0; i < size; i++) base[i] = in.data[in.size / 2 + i % (in.size - in.size / 2)];
+        if (carries_base)
+            for (i = 0; i < size; i++) base[i] = in.data[in.size / 2 + i % (in.size - in.size / 2)];
         else fuzz_fill(base, size, seed);
     }
-    if (fits && (dtype == LMC_F32 || dtype == LMC_BF16)) { /* quantised: the same quantiser, the same bytes */
+    /* quantised: the same quantiser, the same bytes */
+    if (fits && (dtype == LMC_F32 || dtype == LMC_BF16)) {
         fuzz_input elements_input = {input, size}, second_input = {base, size};
         lmc_elements elements = {read_elements, &elements_input, size};
         lmc_quantizer_options options;
@@ -125,9 +143,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(status[i] == status[0]);
             if (status[i] != LMC_OK) continue;
             if (i == 0) first_quantizer = quantizer;
-            FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && lmc_get_quantizer_info(first_quantizer, &first_info) == LMC_OK);
-            FUZZ_CHECK(info.is_lossless == first_info.is_lossless && strcmp(info.reason, first_info.reason) == 0 && info.is_grid == first_info.is_grid &&
-                       info.n_codes == first_info.n_codes && info.n_exceptions == first_info.n_exceptions && info.loss.generation == first_info.loss.generation);
+            FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK &&
+                       lmc_get_quantizer_info(first_quantizer, &first_info) == LMC_OK);
+            FUZZ_CHECK(info.is_lossless == first_info.is_lossless &&
+                       strcmp(info.reason, first_info.reason) == 0 &&
+                       info.is_grid == first_info.is_grid && info.n_codes == first_info.n_codes &&
+                       info.n_exceptions == first_info.n_exceptions &&
+                       info.loss.generation == first_info.loss.generation);
             memset(&tensor, 0, sizeof tensor);
             tensor.dtype = dtype;
             tensor.level = level;
@@ -141,19 +163,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
             cap = (size_t)lmc_bound_tensor(size, &tensor);
             FUZZ_CHECK(ws && cap <= code_guard[i].cap);
-            FUZZ_CHECK(lmc_encode_tensor(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i], input, size, &tensor, ws, ws_size) == LMC_OK);
-            FUZZ_CHECK(made[i] == made[0] && memcmp(fuzz_place(&code_guard[i], cap, at_start), fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-            FUZZ_CHECK(lmc_decode_tensor(fuzz_place(&output_guard[i], size, at_start), 0, size, fuzz_place(&code_guard[i], cap, at_start), made[i], size, &tensor, ws,
-                                         ws_size) == LMC_OK);
-            FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start), fuzz_place(&output_guard[0], size, at_start), size) == 0);
+            FUZZ_CHECK(lmc_encode_tensor(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i],
+                                         input, size, &tensor, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(made[i] == made[0] &&
+                       memcmp(fuzz_place(&code_guard[i], cap, at_start),
+                              fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
+            FUZZ_CHECK(lmc_decode_tensor(fuzz_place(&output_guard[i], size, at_start), 0, size,
+                                         fuzz_place(&code_guard[i], cap, at_start), made[i], size,
+                                         &tensor, ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start),
+                              fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(ws, ws_size, 0);
             /* what lmc_quantize says of it, and that it does nothing to what is quantised */
             q = (uint8_t *)fuzz_realloc(NULL, 0, size);
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);
-            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size, options.second_elements.read ? base : NULL) == LMC_OK);
+            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
+                                    options.second_elements.read ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
-            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size, options.second_elements.read ? base : NULL) == LMC_OK);
+            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
+                                    options.second_elements.read ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(q, size, 0);
             if (i != 0) lmc_free_quantizer(quantizer);
@@ -164,14 +193,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     cap = lmc_bound_block(size);
     for (i = 0; i < n_tiers; i++) {
-        const size_t ws_size = lmc_workspace_size(dtype == LMC_AUTO ? size : size / lmc_dtype_width(dtype));
-        uint8_t *const ws = fuzz_place(&workspace_guard, ws_size, at_start), *const code = fuzz_place(&code_guard[i], cap, at_start);
+        const size_t ws_size =
+            lmc_workspace_size(dtype == LMC_AUTO ? size : size / lmc_dtype_width(dtype));
+        uint8_t *const ws = fuzz_place(&workspace_guard, ws_size, at_start), *const code =
+                                                                                 fuzz_place(
+                                                                                     &code_guard[i],
+                                                                                     cap, at_start);
         uint8_t *const output = fuzz_place(&output_guard[i], size, at_start);
         size_t decoded;
         fuzz_set_tier(i);
-        status[i] = lmc_encode_block(code, cap, &made[i], input, size, base, dtype, level, position, ws, ws_size);
-        FUZZ_CHECK(status[i] == LMC_OK && made[i] == made[0] && memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-        status[i] = lmc_decode_block(output, size, &decoded, code, made[i], code[2] ? base : NULL, code[2] ? size : 0, position, ws, ws_size);
+        status[i] = lmc_encode_block(code, cap, &made[i], input, size, base, dtype, level, position,
+                                     ws, ws_size);
+        FUZZ_CHECK(status[i] == LMC_OK && made[i] == made[0] &&
+                   memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
+        status[i] = lmc_decode_block(output, size, &decoded, code, made[i], code[2] ? base : NULL,
+                                     code[2] ? size : 0, position, ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && decoded == size && memcmp(output, input, size) == 0);
     }
     FUZZ_END();

@@ -1,5 +1,6 @@
-/* Hostile lists, trees and nested masks (spec 8), against a second decoder that is as simple as can be; and lists and masks that are encoded and decoded
- * again. Input: the code, or the list; then 8 bytes of parameters. */
+/* Hostile lists, trees and nested masks (spec 8), against a second decoder that is as simple as can
+ * be; and lists and masks that are encoded and decoded again. Input: the code, or the list; then 8
+ * bytes of parameters. */
 #include "fuzz.h"
 
 #define MOST_INPUT ((size_t)1 << 16)
@@ -21,7 +22,8 @@ typedef struct model_tree {
 
 static uint8_t model_memory[(size_t)1 << 22];
 
-static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, unsigned x, unsigned a, unsigned b, size_t n, unsigned t);
+static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, unsigned x,
+                                 unsigned a, unsigned b, size_t n, unsigned t);
 
 static uint8_t *model_get(model *m, size_t size)
 {
@@ -108,7 +110,8 @@ static const uint8_t *model_mask(model *m, size_t n, unsigned t)
     return bits;
 }
 
-static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, unsigned x, unsigned a, unsigned b, size_t n, unsigned t)
+static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, unsigned x,
+                                 unsigned a, unsigned b, size_t n, unsigned t)
 {
     const unsigned half = x + (1u << 15 >> (d + 1)), depth = tree->length[a] - d;
     const uint8_t *bits, *left, *right;
@@ -122,7 +125,8 @@ static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, u
         memset(list, (int)tree->symbol[a], n);
         return list;
     }
-    if (tree->symbol[b - 1] != ESCAPE && tree->length[b - 1] == tree->length[a] && depth >= 2 && depth <= 6) {
+    if (tree->symbol[b - 1] != ESCAPE && tree->length[b - 1] == tree->length[a] && depth >= 2 &&
+        depth <= 6) {
         const uint8_t *plane[6];
         for (j = 0; j < depth; j++) plane[j] = model_bits(m, n);
         for (i = 0; i < n && !m->refused; i++) {
@@ -166,7 +170,9 @@ static const uint8_t *model_list(model *m, size_t n)
     fields = model_take(m, (n_fields + 1) / 2);
     if (!fields) return NULL;
 #define FIELD(i) (fields[(i) / 2] >> 4 * ((i) % 2) & 15u)
-    if (head[0] + head[1] + 1 > 256 || (n_fields % 2 && FIELD(n_fields) != 0) || FIELD(0) == 0 || FIELD(head[1]) == 0) m->refused = 1;
+    if (head[0] + head[1] + 1 > 256 || (n_fields % 2 && FIELD(n_fields) != 0) || FIELD(0) == 0 ||
+        FIELD(head[1]) == 0)
+        m->refused = 1;
     if (*mode == 3 && FIELD(n_fields - 1) == 0) m->refused = 1;
     tree.n = 0;
     for (length = 1; length <= 15; length++)
@@ -195,7 +201,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 8);
     size_t n = (size_t)fuzz_bits(&p, 16) + 1;
-    const int at_start = (int)fuzz_bits(&p, 1), is_mask = (int)fuzz_bits(&p, 1), encodes = (int)fuzz_bits(&p, 1), n_class = (int)fuzz_bits(&p, 5);
+    const int at_start = (int)fuzz_bits(&p, 1), is_mask = (int)fuzz_bits(&p, 1),
+              encodes = (int)fuzz_bits(&p, 1), n_class = (int)fuzz_bits(&p, 5);
     const unsigned nesting = fuzz_bits(&p, 2), tier = fuzz_bits(&p, 4);
     const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
     const uint8_t *input, *expected;
@@ -204,7 +211,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum lmc_status status;
     model m;
 
-    if (n_class != 31) n = (n - 1) % (n_class >= 24 ? 4096 : 512) + 1; /* most are small, for speed */
+    /* most are small, for speed */
+    if (n_class != 31) n = (n - 1) % (n_class >= 24 ? 4096 : 512) + 1;
     if (in.size > MOST_INPUT) return 0;
     fuzz_reserve(&input_guard, MOST_INPUT);
     fuzz_reserve(&code_guard, 2 * MOST_INPUT);
@@ -224,7 +232,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ws_size = lmc_workspace_size(n);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);
         code = fuzz_place(&code_guard, list_size + 1, !at_start);
-        code_size = is_mask ? fuzz_encode_mask(code, list_size + 1, nesting, input, n, ws, ws_size) : fuzz_encode_list(code, list_size + 1, input, n, level, ws, ws_size);
+        code_size = is_mask ? fuzz_encode_mask(code, list_size + 1, nesting, input, n, ws, ws_size)
+                            : fuzz_encode_list(code, list_size + 1, input, n, level, ws, ws_size);
         FUZZ_CHECK(code_size != 0);
         m.in = code;
         m.end = code + code_size;
@@ -237,9 +246,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         code_size = in.size;
     }
     output = fuzz_place(&output_guard, list_size, at_start);
-    status = is_mask ? fuzz_decode_mask(output, nesting, n, m.in, code_size, &used, ws, ws_size) : fuzz_decode_list(output, n, m.in, code_size, &used, ws, ws_size);
+    status = is_mask ? fuzz_decode_mask(output, nesting, n, m.in, code_size, &used, ws, ws_size)
+                     : fuzz_decode_list(output, n, m.in, code_size, &used, ws, ws_size);
     FUZZ_CHECK(status == LMC_OK || status == LMC_ERR_CORRUPT);
-    if (encodes) FUZZ_CHECK(status == LMC_OK && used == code_size && memcmp(output, input, list_size) == 0);
+    if (encodes)
+        FUZZ_CHECK(status == LMC_OK && used == code_size && memcmp(output, input, list_size) == 0);
 
     m.top = model_memory;
     m.stop = model_memory + sizeof model_memory;
@@ -247,7 +258,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data = m.in;
     expected = is_mask ? model_mask(&m, n, nesting) : model_list(&m, n);
     FUZZ_CHECK(m.refused == (status != LMC_OK));
-    if (status == LMC_OK) FUZZ_CHECK(used == (size_t)(m.in - data) && memcmp(output, expected, list_size) == 0);
+    if (status == LMC_OK)
+        FUZZ_CHECK(used == (size_t)(m.in - data) && memcmp(output, expected, list_size) == 0);
     FUZZ_END();
     return 0;
 }

@@ -1,5 +1,6 @@
-/* io.h - snapshots in memory for the harnesses: callbacks that fail where the parameters say so, a target that collects what is restored, and everything
- * that a reader can be asked, compared with what was restored. */
+/* io.h - snapshots in memory for the harnesses: callbacks that fail where the parameters say so, a
+ * target that collects what is restored, and everything that a reader can be asked, compared with
+ * what was restored. */
 #ifndef FUZZ_IO_H
 #define FUZZ_IO_H
 
@@ -38,15 +39,16 @@ static inline io_parameters io_draw(fuzz_input *in, unsigned *tier)
 static inline void io_run(void *user, lmc_task task, void *arg, size_t n_tasks)
 {
     const unsigned n = *(const unsigned *)user;
-    while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n)); /* backwards: no order is promised */
+    /* backwards: no order is promised */
+    while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
 
 /* -- sources and streams -- */
 
 typedef struct io_file {
     const uint8_t *data;
-    size_t size, at, piece;   /* a stream: what was read, the most at a time (0: any) */
-    unsigned calls, fail_at;  /* from 1; 0: none */
+    size_t size, at, piece;  /* a stream: what was read, the most at a time (0: any) */
+    unsigned calls, fail_at; /* from 1; 0: none */
     int failed;
 } io_file;
 
@@ -116,10 +118,13 @@ typedef struct io_target {
 static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
-    FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' && strstr(file->path, "/../") == NULL);
+    FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' &&
+               strstr(file->path, "/../") == NULL);
     if (t->in_place) {
         const size_t size = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
-        if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size)) return 1; /* unknown: io_end_file will see */
+        /* unknown: io_end_file will see */
+        if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size))
+            return 1;
         t->position = size < t->skip ? size : t->skip;
         t->skip -= t->position;
         t->position += t->starts[number];
@@ -154,16 +159,20 @@ static inline int io_end_file(void *user, const lmc_file *file, size_t number)
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(t->in_file);
     if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return 1;
-    if (!t->in_place) FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] && file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
+    if (!t->in_place)
+        FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] &&
+                   file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
     t->in_file = 0;
     return 0;
 }
 
-static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                           size_t size)
 {
     const io_target *const t = (const io_target *)user;
     const size_t n = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
-    if (!t->in_place) FUZZ_CHECK(number < t->n_files && offset <= n && size <= n - offset); /* what has been written only */
+    /* what has been written only */
+    if (!t->in_place) FUZZ_CHECK(number < t->n_files && offset <= n && size <= n - offset);
     if (offset > n || size > n - offset) return LMC_ERR_READ;
     memcpy(dst, t->data + t->starts[number] + offset, size);
     return LMC_OK;
@@ -181,7 +190,8 @@ static inline void io_reserve(void)
 }
 
 /* Reads all that the reader has: as restored, if that is not NULL. Returns the first error. */
-static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_target *restored, const io_parameters *io)
+static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_target *restored,
+                                              const io_parameters *io)
 {
     enum lmc_status first = LMC_OK;
     size_t i, j;
@@ -196,32 +206,43 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
         status = lmc_read_file(reader, i, 0, all, (size_t)file->size);
         if (first == LMC_OK) first = status;
         if (restored && status == LMC_OK) {
-            FUZZ_CHECK(i < restored->n_files && file->size == restored->starts[i + 1] - restored->starts[i]);
+            FUZZ_CHECK(i < restored->n_files &&
+                       file->size == restored->starts[i + 1] - restored->starts[i]);
             FUZZ_CHECK(memcmp(all, restored->data + restored->starts[i], (size_t)file->size) == 0);
         }
         for (j = 0; j < 4 && file->size; j++) {
             const uint64_t offset = (random = random * 1664525 + 1013904223) % file->size;
-            const size_t size = (size_t)((random = random * 1664525 + 1013904223) % (file->size - offset) + 1);
+            const size_t size =
+                (size_t)((random = random * 1664525 + 1013904223) % (file->size - offset) + 1);
             enum lmc_status part_status;
             part = fuzz_place(&io_part_guard, size, !io->at_start);
             part_status = lmc_read_file(reader, i, offset, part, size);
-            if (status == LMC_OK) FUZZ_CHECK(part_status == LMC_OK ? memcmp(part, all + offset, size) == 0 : fails || (!restored && part_status == LMC_ERR_NOT_FOUND)); /* salvage: runs that it guesses may overlap */
+            /* salvage: runs that it guesses may overlap */
+            if (status == LMC_OK)
+                FUZZ_CHECK(part_status == LMC_OK
+                               ? memcmp(part, all + offset, size) == 0
+                               : fails || (!restored && part_status == LMC_ERR_NOT_FOUND));
         }
         FUZZ_CHECK(lmc_read_file(reader, i, file->size, all, 1) == LMC_ERR_ARGUMENT);
         for (j = 0; j < file->n_tensors && j < 32; j++) {
             const lmc_tensor *const t = &file->tensors[j];
             part = fuzz_place(&io_part_guard, (size_t)t->size, io->at_start);
-            if (lmc_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK && status == LMC_OK)
+            if (lmc_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK &&
+                status == LMC_OK)
                 FUZZ_CHECK(memcmp(part, all + t->offset, (size_t)t->size) == 0);
             if (t->loss.generation) {
                 lmc_quantizer *quantizer = NULL;
                 lmc_quantizer_info info;
                 lmc_twin twin;
-                enum lmc_status got = lmc_read_quantizer(&quantizer, reader, i, t, io->seed & 1 ? &twin : NULL);
+                enum lmc_status got =
+                    lmc_read_quantizer(&quantizer, reader, i, t, io->seed & 1 ? &twin : NULL);
                 FUZZ_CHECK((got == LMC_OK) == (quantizer != NULL));
                 if (got == LMC_OK) {
-                    FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && info.reason && info.loss.generation == t->loss.generation);
-                    if (!info.is_lossless && t->size <= IO_USUAL_SIZE) (void)lmc_quantize(quantizer, part, 0, (size_t)t->size, io->seed & 2 ? all : NULL);
+                    FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && info.reason &&
+                               info.loss.generation == t->loss.generation);
+                    if (!info.is_lossless && t->size <= IO_USUAL_SIZE)
+                        (void)lmc_quantize(quantizer, part, 0, (size_t)t->size,
+                                           io->seed & 2 ? all : NULL);
                     lmc_free_quantizer(quantizer);
                 }
             }
@@ -236,13 +257,18 @@ static inline int io_is_sound(const lmc_base *base)
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const size_t size = (size_t)base->get_file(base->user, i)->size;
-        if (size > io_part_guard.cap || base->read(base->user, i, 0, fuzz_place(&io_part_guard, size, 0), size) != LMC_OK) return 0;
+        if (size > io_part_guard.cap ||
+            base->read(base->user, i, 0, fuzz_place(&io_part_guard, size, 0), size) != LMC_OK)
+            return 0;
     }
     return 1;
 }
 
-/* Restores and reads a file, and compares. Returns the status of restoring; *restored is what was restored. */
-static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, const lmc_base *base, const io_parameters *io, io_target *restored, lmc_reader *lender)
+/* Restores and reads a file, and compares. Returns the status of restoring; *restored is what was
+ * restored. */
+static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, const lmc_base *base,
+                                            const io_parameters *io, io_target *restored,
+                                            lmc_reader *lender)
 {
     unsigned n_workers = io->workers;
     lmc_parallel parallel;
@@ -298,7 +324,8 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
         if (restored_as == LMC_OK) FUZZ_CHECK(memcmp(identity, other, LMC_IDENTITY_SIZE) == 0);
         (void)lmc_can_restore_in_place(reader);
     }
-    if (!fails && restored_as == LMC_OK) { /* of a damaged base, a reader reads what no block makes use of */
+    /* of a damaged base, a reader reads what no block makes use of */
+    if (!fails && restored_as == LMC_OK) {
         FUZZ_CHECK(opened_as == LMC_OK);
         if (read_as != LMC_OK) FUZZ_CHECK(base && !io_is_sound(base));
     }
@@ -308,7 +335,8 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     return restored_as;
 }
 
-/* What callers must not do is refused: no pointers, numbers that are none, options that contradict each other. */
+/* What callers must not do is refused: no pointers, numbers that are none, options that contradict
+ * each other. */
 static inline void io_check_arguments(const uint8_t *data, size_t size)
 {
     io_file file = io_open(data, size, 0, 0);
@@ -336,15 +364,18 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     no_source.read_at = NULL;
     stream.read = io_read;
     stream.user = &file;
-    FUZZ_CHECK(lmc_restore_snapshot(NULL, NULL, NULL) == LMC_ERR_ARGUMENT && lmc_restore_snapshot(&no_stream, NULL, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_open_reader(NULL, &source, NULL) == LMC_ERR_ARGUMENT && lmc_open_reader(&reader, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_restore_snapshot(NULL, NULL, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_restore_snapshot(&no_stream, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_open_reader(NULL, &source, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_open_reader(&reader, NULL, NULL) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_open_reader(&reader, &no_source, NULL) == LMC_ERR_ARGUMENT);
     for (i = 0; i < 3; i++) {
         parallel.run = i == 0 ? NULL : io_run;
         parallel.user = NULL;
         parallel.n_workers = i == 0 ? 1 : i == 1 ? 0 : 1025;
         restore.parallel = options.parallel = &parallel;
-        FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT && lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     }
     restore.parallel = options.parallel = NULL;
     restore.n_done = 1;
@@ -358,34 +389,50 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     base = lmc_make_reader_base(NULL);
     base.n_files = 1; /* which is not there */
     FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_read_header(NULL, identity, &depth) == LMC_ERR_ARGUMENT && lmc_read_header(data, NULL, &depth) == LMC_ERR_ARGUMENT &&
+    FUZZ_CHECK(lmc_read_header(NULL, identity, &depth) == LMC_ERR_ARGUMENT &&
+               lmc_read_header(data, NULL, &depth) == LMC_ERR_ARGUMENT &&
                lmc_read_header(data, identity, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_count_files(NULL) == 0 && lmc_get_file(NULL, 0) == NULL && lmc_count_metadata(NULL) == 0 && lmc_count_encoded(NULL, 0, 0, 1) == 0);
+    FUZZ_CHECK(lmc_count_files(NULL) == 0 && lmc_get_file(NULL, 0) == NULL &&
+               lmc_count_metadata(NULL) == 0 && lmc_count_encoded(NULL, 0, 0, 1) == 0);
     FUZZ_CHECK(!lmc_can_restore_in_place(NULL) && lmc_get_base_identity(NULL, identity) == 0);
     lmc_get_identity(NULL, identity);
-    FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL && lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
-               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 && lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
+    FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
+               lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
+               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 &&
+               lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
     file = io_open(data, size, 0, 0);
     if (lmc_open_reader(&reader, &source, NULL) == LMC_OK) {
         const size_t n_files = lmc_count_files(reader);
-        FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT && lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
-                   lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT && lmc_find_tensor(reader, NULL, "", &n, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_file(NULL, 0, 0, &byte, 1) == LMC_ERR_ARGUMENT && lmc_read_file(reader, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_file(reader, 0, 0, NULL, 1) == LMC_ERR_ARGUMENT && lmc_read_file(reader, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_tensor(reader, 0, NULL, 0, &byte, 1) == LMC_ERR_ARGUMENT && lmc_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
+        FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_find_tensor(reader, NULL, "", &n, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_file(NULL, 0, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_file(reader, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_file(reader, 0, 0, NULL, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_file(reader, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_tensor(reader, 0, NULL, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
                    lmc_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT && lmc_read_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, n_files, &tensor, NULL) == LMC_ERR_ARGUMENT && lmc_read_quantizer(&quantizer, reader, 0, NULL, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_read_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, n_files, &tensor, NULL) ==
+                       LMC_ERR_ARGUMENT &&
+                   lmc_read_quantizer(&quantizer, reader, 0, NULL, NULL) == LMC_ERR_ARGUMENT);
         tensor.offset = UINT64_MAX;
         FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
         tensor.offset = 0;
         tensor.size = UINT64_MAX;
         FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT && lmc_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&
-                   lmc_get_metadata(reader, 0, &key, NULL, &n) == LMC_ERR_ARGUMENT && lmc_get_metadata(reader, 0, &key, &value, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_get_metadata(reader, 0, &key, NULL, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_get_metadata(reader, 0, &key, &value, NULL) == LMC_ERR_ARGUMENT);
         base = lmc_make_reader_base(reader);
-        FUZZ_CHECK(base.read(base.user, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT && base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(base.read(base.user, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) ==
+                       LMC_ERR_ARGUMENT);
         FUZZ_CHECK(lmc_count_encoded(reader, n_files, 0, 1) == 0);
         lmc_get_identity(reader, NULL);
         (void)lmc_get_base_identity(reader, NULL);

@@ -1,10 +1,19 @@
-/* The implementation of lmc.h for all harnesses, which takes a minute to compile with sanitizers, the allocator behind it, and ways to
- * what is private in it. */
+/* The implementation of lmc.h for all harnesses, which takes a minute to compile with sanitizers,
+ * the allocator behind it, and ways to what is private in it. */
 #include "fuzz.h"
 
-#define LMC_REALLOC(user, ptr, old_size, new_size) ((void)(user), fuzz_realloc(ptr, old_size, new_size))
+#ifdef FUZZ_WITH_TESTS /* tests/t_lmc.c includes this file behind its own implementation */
+static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t new_size)
+{
+    (void)user;
+    return fuzz_realloc(ptr, old_size, new_size);
+}
+#else
+#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
+    ((void)(user), fuzz_realloc(ptr, old_size, new_size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#endif
 
 /* -- allocation -- */
 
@@ -35,14 +44,17 @@ static size_t arena_used;
 static size_t round_up(size_t size) { return (size + 31) / 16 * 16; } /* with the 16 bytes before */
 #endif
 
-/* As lmc.h asks for it, with old_size checked. In the arena, only the last block grows in place and gives its room back. */
+/* As lmc.h asks for it, with old_size checked. In the arena, only the last block grows in place and
+ * gives its room back. */
 void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size)
 {
     fuzz_heap *const h = &fuzz_memory;
     uint8_t *block = (uint8_t *)ptr;
     FUZZ_CHECK(old_size == (block ? block_size(block) : 0));
     if (new_size != 0) {
-        if (h->calls++ == h->fail_at || new_size > h->limit || h->size - old_size > h->limit - new_size) return NULL;
+        if (h->calls++ == h->fail_at || new_size > h->limit ||
+            h->size - old_size > h->limit - new_size)
+            return NULL;
     } else if (!block) return NULL;
 #ifdef FUZZ_ASAN
     if (new_size == 0) {
@@ -57,14 +69,16 @@ void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size)
         block = moved + 16;
     }
 #else
-    if (block && block - 16 + round_up(old_size) == arena.data + arena_used) arena_used -= round_up(old_size);
+    if (block && block - 16 + round_up(old_size) == arena.data + arena_used)
+        arena_used -= round_up(old_size);
     if (new_size != 0) {
         uint8_t *const place = arena.data + arena_used + 16;
         if (round_up(new_size) > arena.cap - arena_used) {
             if (block && place == block) arena_used += round_up(old_size);
             return NULL;
         }
-        if (block && place != block) memcpy(place, block, old_size < new_size ? old_size : new_size);
+        if (block && place != block)
+            memcpy(place, block, old_size < new_size ? old_size : new_size);
         block = place;
         arena_used += round_up(new_size);
     }
@@ -87,7 +101,8 @@ unsigned fuzz_count_tiers(void)
     int i;
     if (n == 0)
         for (i = 0; i < LMC_TIER_COUNT; i++)
-            if (lmc__find_kernels((enum lmc_tier)i)) tiers[n++] = lmc__find_kernels((enum lmc_tier)i);
+            if (lmc__find_kernels((enum lmc_tier)i))
+                tiers[n++] = lmc__find_kernels((enum lmc_tier)i);
     return n;
 }
 
@@ -99,6 +114,9 @@ void fuzz_set_tier(unsigned number)
 
 void fuzz_begin(void)
 {
+#ifdef FUZZ_WITH_TESTS
+    t_library_realloc = fuzz_memory_of_tests;
+#endif
 #ifndef FUZZ_ASAN
     fuzz_reserve(&arena, ARENA_SIZE);
     arena_used = 0;
@@ -109,14 +127,12 @@ void fuzz_begin(void)
     fuzz_set_tier(fuzz_count_tiers() - 1);
 }
 
-void fuzz_end(void)
-{
-    FUZZ_CHECK(fuzz_memory.live == 0 && fuzz_memory.size == 0);
-}
+void fuzz_end(void) { FUZZ_CHECK(fuzz_memory.live == 0 && fuzz_memory.size == 0); }
 
 /* -- lists, masks and trees (spec 8) -- */
 
-static lmc__scratch *open_decoder(lmc__decoder *d, const void *src, size_t size, void *ws, size_t ws_size)
+static lmc__scratch *open_decoder(lmc__decoder *d, const void *src, size_t size, void *ws,
+                                  size_t ws_size)
 {
     memset(d, 0, sizeof *d);
     d->k = lmc__get_kernels();
@@ -126,7 +142,8 @@ static lmc__scratch *open_decoder(lmc__decoder *d, const void *src, size_t size,
     return d->scratch;
 }
 
-enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size)
+enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used,
+                                 void *ws, size_t ws_size)
 {
     lmc__decoder d;
     lmc__side side;
@@ -141,7 +158,8 @@ enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t
     return LMC_OK;
 }
 
-enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src, size_t size, size_t *used, void *ws, size_t ws_size)
+enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src,
+                                 size_t size, size_t *used, void *ws, size_t ws_size)
 {
     lmc__decoder d;
     const uint8_t *mask;
@@ -162,7 +180,8 @@ static lmc__scratch *open_encoder(lmc__encoder *e, void *dst, size_t cap, void *
     return e->scratch;
 }
 
-size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level, void *ws, size_t ws_size)
+size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level,
+                        void *ws, size_t ws_size)
 {
     lmc__encoder e;
     uint8_t *row, *work, *spare;
@@ -175,7 +194,8 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
     return lmc__put_list(&e, row, work, spare, n, level) ? (size_t)(e.out - (uint8_t *)dst) : 0;
 }
 
-size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n, void *ws, size_t ws_size)
+size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
+                        void *ws, size_t ws_size)
 {
     lmc__encoder e;
     uint8_t *mask;
@@ -183,13 +203,19 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *
     mask = lmc__push_list(&e.stack, (n + 7) / 8);
     if (!mask) return 0;
     memcpy(mask, src, (n + 7) / 8);
-    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8)) ? (size_t)(e.out - (uint8_t *)dst) : 0;
+    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8))
+               ? (size_t)(e.out - (uint8_t *)dst)
+               : 0;
 }
 
-unsigned fuzz_frozen_counts(unsigned level, unsigned length) { return lmc__frozen_counts[level][length - 1]; }
+unsigned fuzz_frozen_counts(unsigned level, unsigned length)
+{
+    return lmc__frozen_counts[level][length - 1];
+}
 
-enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info, const uint8_t *base, const void *ahead, size_t ahead_size, void *ws,
-                                      size_t ws_size)
+enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
+                                      const uint8_t *base, const void *ahead, size_t ahead_size,
+                                      void *ws, size_t ws_size)
 {
     lmc__ahead next;
     next.data = (const uint8_t *)ahead;

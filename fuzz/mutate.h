@@ -1,6 +1,8 @@
-/* mutate.h - libFuzzer's mutator for inputs that are LMC files: it changes one part of a file, by what libFuzzer does to bytes, moves what follows if the
- * part has another size now, and makes checksums right again (repair.h), so that what it made is not all refused by the first of them.
- * Before including it: FUZZ_SHAPE, what the input is; the harness's parameters are its last FUZZ_PARAMETERS bytes. Other fuzzers do without. */
+/* mutate.h - libFuzzer's mutator for inputs that are LMC files: it changes one part of a file, by
+ * what libFuzzer does to bytes, moves what follows if the part has another size now, and makes
+ * checksums right again (repair.h), so that what it made is not all refused by the first of them.
+ * Before including it: FUZZ_SHAPE, what the input is; the harness's parameters are its last
+ * FUZZ_PARAMETERS bytes. Other fuzzers do without. */
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H
 
@@ -8,12 +10,15 @@
 
 #define FUZZ_SNAPSHOT 0 /* a file */
 #define FUZZ_INDEX 1    /* header, INDX section and trailer of one */
-#define FUZZ_DELTA 2    /* a file and a delta against it; the file's size is in the last 4 bytes of the input */
+#define FUZZ_DELTA                                                                                 \
+    2 /* a file and a delta against it; the file's size is in the last 4 bytes of the input */
 
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size) __attribute__((weak)); /* libFuzzer has it */
+/* libFuzzer has it */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* A part of a file; where its size stands, in bytes from the file's beginning, and how many bytes that field has: 0, if there is none. */
+/* A part of a file; where its size stands, in bytes from the file's beginning, and how many bytes
+ * that field has: 0, if there is none. */
 typedef struct mutate_part {
     size_t at, size, size_at;
     unsigned field;
@@ -24,9 +29,13 @@ typedef struct mutate_parts {
     unsigned n;
 } mutate_parts;
 
-static inline uint64_t mutate_get64(const uint8_t *p) { return fuzz_get32(p) | (uint64_t)fuzz_get32(p + 4) << 32; }
+static inline uint64_t mutate_get64(const uint8_t *p)
+{
+    return fuzz_get32(p) | (uint64_t)fuzz_get32(p + 4) << 32;
+}
 
-static inline void mutate_add(mutate_parts *parts, size_t at, size_t size, size_t size_at, unsigned field)
+static inline void mutate_add(mutate_parts *parts, size_t at, size_t size, size_t size_at,
+                              unsigned field)
 {
     const mutate_part part = {at, size, size_at, field};
     if (parts->n < 128) parts->part[parts->n++] = part;
@@ -38,7 +47,8 @@ static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t si
     size_t at = 80;
     parts->n = 0;
     mutate_add(parts, 0, size < 80 ? size : 80, 0, 0);
-    if (is_index && size >= 192) { /* the entries are 8 bytes and a section each, then what is not in the section */
+    /* the entries are 8 bytes and a section each, then what is not in the section */
+    if (is_index && size >= 192) {
         mutate_add(parts, 80, 72, 0, 0);
         mutate_add(parts, size - 40, 40, 0, 0);
         at = 152;
@@ -52,7 +62,9 @@ static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t si
         mutate_add(parts, body, (size_t)body_size, head + 8, 8);
         at = body + (size_t)body_size;
         if (p[head] == 'F' && is_index) {
-            const size_t more = 16 + 32 * (body_size >= 36 && fuzz_get32(p + body + 32) ? (size_t)(fuzz_get32(p + body + 32) & 0xFFFF) : 1);
+            const size_t more = 16 + 32 * (body_size >= 36 && fuzz_get32(p + body + 32)
+                                               ? (size_t)(fuzz_get32(p + body + 32) & 0xFFFF)
+                                               : 1);
             if (more > size - at) break;
             mutate_add(parts, at, more, 0, 0);
             at += more;
@@ -64,20 +76,23 @@ static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t si
                 if (sizes > size - at) break;
                 mutate_add(parts, at, (size_t)sizes, 0, 0);
                 at += (size_t)sizes;
-            } else for (; rest != 0 && size - at >= 24 && p[at] == 0xB1; rest -= rest < block ? rest : block) {
-                const size_t payload = fuzz_get32(p + at + 8);
-                if (payload > size - at - 24) break;
-                mutate_add(parts, at, 20, 0, 0);
-                mutate_add(parts, at + 24, payload, at + 8, 4);
-                at += 24 + payload;
-            }
+            } else
+                for (; rest != 0 && size - at >= 24 && p[at] == 0xB1;
+                     rest -= rest < block ? rest : block) {
+                    const size_t payload = fuzz_get32(p + at + 8);
+                    if (payload > size - at - 24) break;
+                    mutate_add(parts, at, 20, 0, 0);
+                    mutate_add(parts, at + 24, payload, at + 8, 4);
+                    at += 24 + payload;
+                }
         }
     }
     if (at < size) mutate_add(parts, at, size - at, 0, 0); /* metadata; or index and trailer */
 }
 
 /* Changes one of the parts; the file may grow to max_size. Returns its new size. */
-static inline size_t mutate_one(uint8_t *p, size_t size, size_t max_size, int is_index, unsigned choice)
+static inline size_t mutate_one(uint8_t *p, size_t size, size_t max_size, int is_index,
+                                unsigned choice)
 {
     static uint8_t room[1 << 16];
     mutate_parts parts;
@@ -116,7 +131,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     uint8_t parameters[FUZZ_PARAMETERS];
     size_t n, room;
     unsigned times = 1 + (seed >> 4 & 1) + (seed >> 4 & 3) / 3;
-    if ((seed & 15) == 0 || size < FUZZ_PARAMETERS + 1 || max_size > sizeof copy) return LLVMFuzzerMutate(data, size, max_size);
+    if ((seed & 15) == 0 || size < FUZZ_PARAMETERS + 1 || max_size > sizeof copy)
+        return LLVMFuzzerMutate(data, size, max_size);
     n = size - FUZZ_PARAMETERS;
     if ((seed & 15) == 1) {
         (void)LLVMFuzzerMutate(data + n, FUZZ_PARAMETERS, FUZZ_PARAMETERS);
@@ -139,8 +155,11 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
             const size_t delta_size = n - base_size;
             uint8_t *const delta = copy + room - delta_size; /* out of the way */
             memmove(delta, copy + base_size, delta_size);
-            while (times-- != 0) base_size = mutate_one(copy, base_size, room - delta_size, 0, (seed >> 1) * (2 * times + 1));
-            if (seed >> 25) base_size = fuzz_repair_snapshot(copy, base_size, room - delta_size, NULL);
+            while (times-- != 0)
+                base_size = mutate_one(copy, base_size, room - delta_size, 0,
+                                       (seed >> 1) * (2 * times + 1));
+            if (seed >> 25)
+                base_size = fuzz_repair_snapshot(copy, base_size, room - delta_size, NULL);
             memmove(copy + base_size, delta, delta_size);
             n = base_size + delta_size;
         }
@@ -149,16 +168,22 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         source.read_at = mutate_read_at;
         source.user = &in;
         source.size = base_size;
-        if (base_size && lmc_open_reader(&reader, &source, NULL) == LMC_OK) base = lmc_make_reader_base(reader);
+        if (base_size && lmc_open_reader(&reader, &source, NULL) == LMC_OK)
+            base = lmc_make_reader_base(reader);
         if (!(seed & 1))
-            while (times-- != 0) n = base_size + mutate_one(copy + base_size, n - base_size, room - base_size, 0, (seed >> 1) * (2 * times + 1));
-        if (seed >> 23 & 7) n = base_size + fuzz_repair_snapshot(copy + base_size, n - base_size, room - base_size, reader ? &base : NULL);
+            while (times-- != 0)
+                n = base_size + mutate_one(copy + base_size, n - base_size, room - base_size, 0,
+                                           (seed >> 1) * (2 * times + 1));
+        if (seed >> 23 & 7)
+            n = base_size + fuzz_repair_snapshot(copy + base_size, n - base_size, room - base_size,
+                                                 reader ? &base : NULL);
         lmc_free_reader(reader);
         fuzz_end();
         fuzz_put32(parameters + FUZZ_PARAMETERS - 4, (uint32_t)base_size);
     }
 #else
-    while (times-- != 0) n = mutate_one(copy, n, room, FUZZ_SHAPE == FUZZ_INDEX, seed * (2 * times + 1));
+    while (times-- != 0)
+        n = mutate_one(copy, n, room, FUZZ_SHAPE == FUZZ_INDEX, seed * (2 * times + 1));
     fuzz_begin();
     if (seed >> 23 & 7) {
         if (FUZZ_SHAPE == FUZZ_INDEX) fuzz_repair_index(copy, n);

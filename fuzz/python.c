@@ -1,10 +1,13 @@
-/* python.c - lmc.h for fuzz_python.py, which loads it as a shared library: an LMC file in, one text out that tells all of it
+/* python.c - lmc.h for fuzz_python.py, which loads it as a shared library: an LMC file in, one text
+ * out that tells all of it
  * SPDX-License-Identifier: MIT
  *
- * flat_decode() restores the file front to back, reads it again by its index, and compares the two. The text is, with integers of 8 bytes:
- *   identity of the snapshot | number of files | each: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, identity of one
- *   without tensors, bytes, number of tensors | each: name, dtype, rank, shape, offset, size, identity, generation, measure, error * 2^32
- *   then, to the end: key and value of each entry of the metadata
+ * flat_decode() restores the file front to back, reads it again by its index, and compares the two.
+ * The text is, with integers of 8 bytes:
+ *   identity of the snapshot | number of files | each: kind, path, has_mode, mode, has_mtime,
+ *   seconds, nanoseconds, crc, identity of one without tensors, bytes, number of tensors | each:
+ *   name, dtype, rank, shape, offset, size, identity, generation, measure, error * 2^32 then, to
+ *   the end: key and value of each entry of the metadata
  * where strings and bytes have their size before them.
  */
 #define LMC_IMPLEMENTATION
@@ -27,12 +30,16 @@ struct flat_base {
     uint8_t *data[MAX_FILES];
 };
 
-static const lmc_file *get_file(void *user, size_t number) { return &((struct flat_base *)user)->files[number]; }
+static const lmc_file *get_file(void *user, size_t number)
+{
+    return &((struct flat_base *)user)->files[number];
+}
 
 static enum lmc_status read_base(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     const struct flat_base *b = (const struct flat_base *)user;
-    if (offset > b->files[number].size || size > b->files[number].size - offset) return LMC_ERR_READ;
+    if (offset > b->files[number].size || size > b->files[number].size - offset)
+        return LMC_ERR_READ;
     memcpy(dst, b->data[number] + offset, size);
     return LMC_OK;
 }
@@ -47,10 +54,13 @@ static void *copy(const void *data, size_t size)
 }
 
 struct flat_base *flat_new_base(uint32_t chain_depth);
-int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size, const lmc_tensor *tensors, size_t n_tensors);
+int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size,
+                  const lmc_tensor *tensors, size_t n_tensors);
 int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE]);
-int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text, size_t *text_size);
-int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size, const void *prediction);
+int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text,
+                size_t *text_size);
+int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
+                      const void *prediction);
 void flat_free(uint8_t *text);
 
 /* Lives as long as the process. */
@@ -66,7 +76,8 @@ struct flat_base *flat_new_base(uint32_t chain_depth)
 }
 
 /* tensors stay the caller's, and must stay. */
-int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size, const lmc_tensor *tensors, size_t n_tensors)
+int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size,
+                  const lmc_tensor *tensors, size_t n_tensors)
 {
     lmc_file *file = &b->files[b->base.n_files];
     lmc_tensor *list = (lmc_tensor *)copy(tensors, n_tensors * sizeof *tensors);
@@ -85,7 +96,10 @@ int flat_add_file(struct flat_base *b, const char *path, int kind, const void *d
     return (int)lmc_identify_file(file, list, &stream, NULL, NULL);
 }
 
-int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE]) { return (int)lmc_identify_base(&b->base, identity, NULL); }
+int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    return (int)lmc_identify_base(&b->base, identity, NULL);
+}
 
 /* -- restore -- */
 
@@ -156,12 +170,15 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
     put_number(text, (uint64_t)(t->loss.error * 4294967296.0));
 }
 
-/* What the index tells, and the bytes that were restored: those that the reader gives must be the same. */
-static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r, const uint8_t *identity)
+/* What the index tells, and the bytes that were restored: those that the reader gives must be the
+ * same. */
+static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r,
+                    const uint8_t *identity)
 {
     uint8_t again[LMC_IDENTITY_SIZE];
     lmc_get_identity(reader, again);
-    if (memcmp(again, identity, sizeof again) != 0 || lmc_count_files(reader) != r->n) return FLAT_DIFFERS;
+    if (memcmp(again, identity, sizeof again) != 0 || lmc_count_files(reader) != r->n)
+        return FLAT_DIFFERS;
     put(text, identity, LMC_IDENTITY_SIZE);
     put_number(text, r->n);
     for (size_t i = 0; i < r->n; i++) {
@@ -170,7 +187,8 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
         const size_t size = r->files[i].size;
         uint8_t *read = (uint8_t *)malloc(size + 1);
         if (!read) abort();
-        if (file->size != size || lmc_read_file(reader, i, 0, read, size) != LMC_OK || (size && memcmp(read, r->files[i].data, size) != 0)) {
+        if (file->size != size || lmc_read_file(reader, i, 0, read, size) != LMC_OK ||
+            (size && memcmp(read, r->files[i].data, size) != 0)) {
             free(read);
             return FLAT_DIFFERS;
         }
@@ -200,7 +218,8 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
 }
 
 /* enum lmc_status or FLAT_DIFFERS. *text: to be freed by flat_free(). b: or NULL. */
-int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text, size_t *text_size)
+int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text,
+                size_t *text_size)
 {
     struct restored *r = (struct restored *)calloc(1, sizeof *r);
     lmc_restore_options options;
@@ -230,7 +249,9 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     status = (int)lmc_restore_snapshot(&stream, &options, identity);
     if (status == LMC_OK) {
         source = lmc_make_memory_source(&in);
-        status = lmc_open_reader(&reader, &source, &reader_options) == LMC_OK ? describe(&out, reader, r, identity) : FLAT_DIFFERS;
+        status = lmc_open_reader(&reader, &source, &reader_options) == LMC_OK
+                     ? describe(&out, reader, r, identity)
+                     : FLAT_DIFFERS;
         lmc_free_reader(reader);
     }
     for (size_t i = 0; i < MAX_FILES && (i <= r->n); i++) lmc_free_memory(&r->files[i]);
@@ -241,8 +262,10 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     return status;
 }
 
-/* A block at position {0, 0} of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the payload decodes to, whatever Content_CRC says. */
-int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size, const void *prediction)
+/* A block at position {0, 0} of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the
+ * payload decodes to, whatever Content_CRC says. */
+int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
+                      const void *prediction)
 {
     const lmc_position position = {0, 0};
     const size_t ws_size = lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
@@ -250,7 +273,8 @@ int flat_decode_block(void *dst, size_t size, const void *block, size_t block_si
     size_t got;
     if (!ws) ws = malloc(ws_size);
     if (!ws) abort();
-    return (int)lmc_decode_block(dst, size, &got, block, block_size, prediction, prediction ? size : 0, position, ws, ws_size);
+    return (int)lmc_decode_block(dst, size, &got, block, block_size, prediction,
+                                 prediction ? size : 0, position, ws, ws_size);
 }
 
 void flat_free(uint8_t *text)

@@ -1,5 +1,6 @@
-/* repair.h - makes redundant fields of a mutated file right again, as far as the rest makes sense: what a mutator needs to get past checksums. Part of
- * lmc.c, for it uses what is private there. Sections' kinds, sizes and bodies, headers and payloads of blocks stay as they are. */
+/* repair.h - makes redundant fields of a mutated file right again, as far as the rest makes sense:
+ * what a mutator needs to get past checksums. Part of lmc.c, for it uses what is private there.
+ * Sections' kinds, sizes and bodies, headers and payloads of blocks stay as they are. */
 
 #define RESTORED_CAP ((size_t)1 << 20)
 #define MOST_FILES 64
@@ -14,7 +15,7 @@ typedef struct repairer {
     size_t identities_at;
     uint64_t position;
     int in_file;
-    uint8_t *restored;                /* all files, one after another */
+    uint8_t *restored; /* all files, one after another */
     size_t n_restored, starts[MOST_FILES + 1];
 } repairer;
 
@@ -26,7 +27,8 @@ static void seal_section(uint8_t *head, uint32_t number, uint64_t size, const lm
     lmc__store32(head + 20, k->crc32c(0, head + 24, (size_t)size));
 }
 
-/* Magic and version, too: so files of an earlier version of the format can be what a corpus begins with. */
+/* Magic and version, too: so files of an earlier version of the format can be what a corpus begins
+ * with. */
 static void seal_header(uint8_t *header, const lmc__kernels *k)
 {
     memcpy(header, lmc__magic, 8);
@@ -35,7 +37,8 @@ static void seal_header(uint8_t *header, const lmc__kernels *k)
     lmc__store32(header + 76, k->crc32c(0, header, 76));
 }
 
-static void seal_trailer(uint8_t *trailer, uint64_t index_at, uint64_t index_size, const lmc__kernels *k)
+static void seal_trailer(uint8_t *trailer, uint64_t index_at, uint64_t index_size,
+                         const lmc__kernels *k)
 {
     lmc__store64(trailer, index_at);
     lmc__store64(trailer + 8, index_size);
@@ -43,10 +46,13 @@ static void seal_trailer(uint8_t *trailer, uint64_t index_at, uint64_t index_siz
     lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
 }
 
-static enum lmc_status read_restored(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_restored(void *user, size_t file_number, uint64_t offset, void *dst,
+                                     size_t size)
 {
     const repairer *r = (const repairer *)user;
-    if (file_number >= r->n_files || offset > r->n_restored - r->starts[file_number] || size > r->n_restored - r->starts[file_number] - offset) return LMC_ERR_READ;
+    if (file_number >= r->n_files || offset > r->n_restored - r->starts[file_number] ||
+        size > r->n_restored - r->starts[file_number] - offset)
+        return LMC_ERR_READ;
     memcpy(dst, r->restored + r->starts[file_number] + offset, size);
     return LMC_OK;
 }
@@ -71,8 +77,10 @@ static enum lmc_status add_section(repairer *r, uint64_t at, const uint8_t *head
     return lmc__append(&r->index, head, 24 + (size_t)lmc__load64(head + 8));
 }
 
-/* One block at p, of which `left` bytes are there, that should decode to size bytes. Returns what it takes, or 0. */
-static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, uint8_t *p, size_t left, size_t size)
+/* One block at p, of which `left` bytes are there, that should decode to size bytes. Returns what
+ * it takes, or 0. */
+static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, uint8_t *p,
+                           size_t left, size_t size)
 {
     static uint8_t base[8 << 20], workspace[32 << 20];
     const lmc__ahead ahead = {NULL, 0};
@@ -85,14 +93,18 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
     position.block = (uint32_t)number;
     if (left < LMC_BLOCK_HEADER_SIZE || size > RESTORED_CAP - r->n_restored) return 0;
     fuzz_seal_block(p, position);
-    if (lmc__read_block_info(r->k, p, left, position, &info) != LMC_OK || info.encoded_size > left || info.size != size) return 0;
+    if (lmc__read_block_info(r->k, p, left, position, &info) != LMC_OK ||
+        info.encoded_size > left || info.size != size)
+        return 0;
     if (info.has_prediction) {
-        if (lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK) return 0;
+        if (lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK)
+            return 0;
         lmc__store32(p + 16, r->k->crc32c(0, base, size));
         fuzz_seal_block(p, position);
         info.base_crc = lmc__load32(p + 16);
     }
-    status = lmc__decode_block(r->k, out, ahead, p, &info, info.has_prediction ? base : NULL, workspace, sizeof workspace);
+    status = lmc__decode_block(r->k, out, ahead, p, &info, info.has_prediction ? base : NULL,
+                               workspace, sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
     fuzz_seal_block(p, position);
@@ -119,10 +131,14 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
         at += LMC__SECTION_HEADER_SIZE + (size_t)body_size;
         if (memcmp(head, "FILE", 4) == 0) {
             end_file(r);
-            if (r->n_files >= MOST_FILES || lmc__parse_file(&r->file, &r->memory, body, (size_t)body_size) != LMC_OK) return 0;
+            if (r->n_files >= MOST_FILES ||
+                lmc__parse_file(&r->file, &r->memory, body, (size_t)body_size) != LMC_OK)
+                return 0;
             if (add_section(r, (size_t)(head - file), head) != LMC_OK) return 0;
             r->identities_at = r->index.size;
-            if (lmc__append(&r->index, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)) != LMC_OK) return 0;
+            if (lmc__append(&r->index, NULL,
+                            16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)) != LMC_OK)
+                return 0;
             memset(r->index.data + r->identities_at, 0, r->index.size - r->identities_at);
             r->starts[r->n_files++] = r->n_restored;
             r->in_file = 1;
@@ -131,13 +147,18 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
         } else if (memcmp(head, "RUN ", 4) == 0) {
             uint64_t block;
             lmc__run run;
-            if (!r->in_file || lmc__parse_run(&run, body, (size_t)body_size, r->n_files - 1, &r->file, &r->position) != LMC_OK) return 0;
-            if (lmc__check_origin(&r->origin, &run) != LMC_OK || lmc__add_run(&r->origin, &run) != LMC_OK) return 0;
+            if (!r->in_file || lmc__parse_run(&run, body, (size_t)body_size, r->n_files - 1,
+                                              &r->file, &r->position) != LMC_OK)
+                return 0;
+            if (lmc__check_origin(&r->origin, &run) != LMC_OK ||
+                lmc__add_run(&r->origin, &run) != LMC_OK)
+                return 0;
             if (add_section(r, (size_t)(head - file), head) != LMC_OK) return 0;
             r->n_runs++;
             for (block = 0; block < run.n_blocks; block++) {
                 uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
-                const size_t taken = repair_block(r, &run, block, file + at, size - at, lmc__block_size_at(&run, block));
+                const size_t taken = repair_block(r, &run, block, file + at, size - at,
+                                                  lmc__block_size_at(&run, block));
                 if (taken == 0) return 0;
                 lmc__store32(entry, (uint32_t)taken);
                 lmc__store32(entry + 4, lmc__load32(file + at + LMC__BLOCK_CRC_AT));
@@ -152,7 +173,8 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
     return r->n_files ? at : 0;
 }
 
-/* Index and trailer at `at`, where an index was that may be right as to metadata. Returns the size of the file. */
+/* Index and trailer at `at`, where an index was that may be right as to metadata. Returns the size
+ * of the file. */
 static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, size_t cap)
 {
     uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
@@ -162,10 +184,12 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     if (old_left >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE) {
         old_size = lmc__load64(head + 8);
         n_metadata = lmc__load32(body + 40);
-        if (old_size >= entries && old_size <= old_left - LMC__SECTION_HEADER_SIZE) metadata_size = (size_t)old_size - entries;
+        if (old_size >= entries && old_size <= old_left - LMC__SECTION_HEADER_SIZE)
+            metadata_size = (size_t)old_size - entries;
     }
     body_size = entries + metadata_size;
-    if (cap < at || cap - at < LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE) return size;
+    if (cap < at || cap - at < LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE)
+        return size;
     if (metadata_size == 0) n_metadata = 0;
     memcpy(head, "INDX", 4);
     lmc__store32(body, r->n_files);
@@ -173,7 +197,8 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     lmc__store32(body + 40, (uint32_t)n_metadata);
     memset(body + 44, 0, 4);
     if (r->index.size) memcpy(body + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size);
-    if (lmc__collect_items(&r->items, r->index.data, (uint64_t)r->n_files + r->n_runs) != LMC_OK) return size;
+    if (lmc__collect_items(&r->items, r->index.data, (uint64_t)r->n_files + r->n_runs) != LMC_OK)
+        return size;
     lmc__snapshot_identity(&r->items, body + 8);
     seal_section(head, 0, body_size, r->k);
     memset(body + body_size, 0, LMC__TRAILER_SIZE);
@@ -182,7 +207,8 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     return at + LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE;
 }
 
-/* A whole file, with the base that it may have; in memory of cap bytes. Returns its size, which may be another. */
+/* A whole file, with the base that it may have; in memory of cap bytes. Returns its size, which may
+ * be another. */
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base)
 {
     static uint8_t restored[RESTORED_CAP];
@@ -207,18 +233,22 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     return size;
 }
 
-/* What the harness of indexes reads: header, INDX section and trailer, with nothing between them. */
+/* What the harness of indexes reads: header, INDX section and trailer, with nothing between
+ * them. */
 void fuzz_repair_index(uint8_t *file, size_t size)
 {
     const lmc__kernels *const k = lmc__get_kernels();
-    uint8_t *const head = file + LMC__HEADER_SIZE, *const body = head + LMC__SECTION_HEADER_SIZE, *const trailer = file + size - LMC__TRAILER_SIZE;
+    uint8_t *const head = file + LMC__HEADER_SIZE, *const body = head + LMC__SECTION_HEADER_SIZE,
+                   *const trailer = file + size - LMC__TRAILER_SIZE;
     uint8_t *p = body + LMC__INDEX_BODY_SIZE;
     uint32_t n_files = 0, n_runs = 0;
     uint64_t offset = LMC__HEADER_SIZE;
     lmc__buffer memory, items;
     lmc_file file_of;
     int sound = 1;
-    if (size < LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + LMC__TRAILER_SIZE) return;
+    if (size <
+        LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + LMC__TRAILER_SIZE)
+        return;
     memset(&memory, 0, sizeof memory);
     memset(&items, 0, sizeof items);
     seal_header(file, k);
@@ -228,7 +258,9 @@ void fuzz_repair_index(uint8_t *file, size_t size)
         uint8_t *const inner = p + 8 + LMC__SECTION_HEADER_SIZE;
         const uint64_t inner_size = lmc__load64(p + 16);
         uint64_t more, i;
-        if ((p[8] != 'F' && p[8] != 'R') || inner_size > (uint64_t)(trailer - inner) || inner_size < LMC__RUN_BODY_SIZE) break;
+        if ((p[8] != 'F' && p[8] != 'R') || inner_size > (uint64_t)(trailer - inner) ||
+            inner_size < LMC__RUN_BODY_SIZE)
+            break;
         memcpy(p + 8, is_file ? "FILE" : "RUN ", 4);
         lmc__store64(p, offset);
         seal_section(p + 8, is_file ? n_files : n_runs, inner_size, k);
@@ -238,7 +270,8 @@ void fuzz_repair_index(uint8_t *file, size_t size)
             more = 16 + LMC_IDENTITY_SIZE * (sound ? (uint64_t)lmc__count_identities(&file_of) : 1);
             n_files++;
         } else {
-            const uint64_t run_size = lmc__load64(inner), block_size = (uint64_t)1 << (inner[8] & 31);
+            const uint64_t run_size = lmc__load64(inner),
+                           block_size = (uint64_t)1 << (inner[8] & 31);
             more = LMC__BLOCK_ENTRY_SIZE * (run_size / block_size + (run_size % block_size != 0));
             if (inner[8] < LMC__MIN_LOG2_BLOCK || inner[8] > LMC__MAX_LOG2_BLOCK) sound = 0;
             n_runs++;
@@ -248,13 +281,16 @@ void fuzz_repair_index(uint8_t *file, size_t size)
             sound = 0;
             break;
         }
-        if (!is_file) for (i = 0; i < more; i += LMC__BLOCK_ENTRY_SIZE) offset += lmc__load32(p + i);
+        if (!is_file)
+            for (i = 0; i < more; i += LMC__BLOCK_ENTRY_SIZE) offset += lmc__load32(p + i);
         p += more;
     }
     if (sound) {
         lmc__store32(body, n_files);
         lmc__store32(body + 4, n_runs);
-        if (lmc__collect_items(&items, body + LMC__INDEX_BODY_SIZE, (uint64_t)n_files + n_runs) == LMC_OK) lmc__snapshot_identity(&items, body + 8);
+        if (lmc__collect_items(&items, body + LMC__INDEX_BODY_SIZE, (uint64_t)n_files + n_runs) ==
+            LMC_OK)
+            lmc__snapshot_identity(&items, body + 8);
     }
     seal_section(head, 0, (uint64_t)(trailer - body), k);
     memcpy(trailer + 32, lmc__end_magic, 8);

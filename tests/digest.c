@@ -1,5 +1,7 @@
-/* Prints one line for each of many encodings of fixed data: its size and SHA-256. tests/run compares the output across
- * compilers, word sizes, byte orders, tiers and thread counts. Not kept: compressed bytes may change with the version.
+/* Prints one line for each of many encodings of fixed data: its size and the first 8 bytes of its
+ * SHA-256. tests/digests.txt is what it must print, whatever the compiler, word size, byte order,
+ * tier and number of threads: see suite_determinism of tests/run. Who changes compressed bytes on
+ * purpose commits that file anew (tests/run --digests).
  *   digest [WORKERS]   encode with that many threads (default: none)
  *   digest --tiers     the tiers of this build on this machine, one per line */
 #include "t_io.h"
@@ -12,8 +14,8 @@ static void show(const char *what, const uint8_t *data, size_t size)
     t_sha_begin(&sha);
     t_sha_add(&sha, data, size);
     t_sha_end(&sha, digest);
-    printf("%-32s %8lu ", what, (unsigned long)size);
-    for (i = 0; i < 32; i++) printf("%02x", digest[i]);
+    printf("%s: %lu ", what, (unsigned long)size);
+    for (i = 0; i < 8; i++) printf("%02x", digest[i]);
     printf("\n");
 }
 
@@ -21,7 +23,8 @@ static void show(const char *what, const uint8_t *data, size_t size)
 static int show_deltas(const lmc_parallel *parallel)
 {
     static const size_t counts[] = {5, 300, 6000, 20000, 70001};
-    uint8_t *src = (uint8_t *)malloc(600000), *base = (uint8_t *)malloc(600000), *enc = (uint8_t *)malloc(700000);
+    uint8_t *src = (uint8_t *)malloc(600000), *base = (uint8_t *)malloc(600000),
+            *enc = (uint8_t *)malloc(700000);
     int dtype, how, level;
     size_t i;
     if (src == NULL || base == NULL || enc == NULL) return 0;
@@ -36,7 +39,9 @@ static int show_deltas(const lmc_parallel *parallel)
                     size_t enc_size = 0, ws_size;
                     uint8_t *ws;
                     char name[80];
-                    if (counts[i] > 300 && dtype != LMC_AUTO && dtype != LMC_BF16 && dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8) continue;
+                    if (counts[i] > 300 && dtype != LMC_AUTO && dtype != LMC_BF16 &&
+                        dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8)
+                        continue;
                     memset(&options, 0, sizeof options);
                     options.dtype = (enum lmc_dtype)dtype;
                     options.level = (enum lmc_level)level;
@@ -48,8 +53,12 @@ static int show_deltas(const lmc_parallel *parallel)
                     t_fill_base(base, src, size, (enum t_base)how, kind, options.dtype, i);
                     ws_size = lmc_tensor_workspace_size(&options);
                     if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
-                    if (lmc_encode_tensor(enc, 700000, &enc_size, src, size, &options, ws, ws_size) != LMC_OK) return 0;
-                    sprintf(name, "%s%s %s %s %lu", level ? "max " : "", lmc_dtype_name(options.dtype), t_kind_names[kind], t_base_names[how], (unsigned long)counts[i]);
+                    if (lmc_encode_tensor(enc, 700000, &enc_size, src, size, &options, ws,
+                                          ws_size) != LMC_OK)
+                        return 0;
+                    sprintf(name, "%s%s %s %s %lu", level ? "max " : "",
+                            lmc_dtype_name(options.dtype), t_kind_names[kind], t_base_names[how],
+                            (unsigned long)counts[i]);
                     show(name, enc, enc_size);
                     free(ws);
                 }
@@ -59,17 +68,21 @@ static int show_deltas(const lmc_parallel *parallel)
     return 1;
 }
 
-/* Moments by integers: second ones over some octaves, first ones as large as their roots; now and then what is no normal number. */
+/* Moments by integers: second ones over some octaves, first ones as large as their roots; now and
+ * then what is no normal number. */
 static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned width, uint64_t seed)
 {
     size_t i;
     unsigned k;
     for (i = 0; i < n; i++) {
-        const uint32_t v = (uint32_t)(0x31000000 + t_gauss(&seed) / 256), w = (uint32_t)t_weight(&seed, LMC_F32), m = (w & 0x7FFFFFFF) + v / 2 - 0x1FC00000;
+        const uint32_t v = (uint32_t)(0x31000000 + t_gauss(&seed) / 256),
+                       w = (uint32_t)t_weight(&seed, LMC_F32),
+                       m = (w & 0x7FFFFFFF) + v / 2 - 0x1FC00000;
         uint32_t a = (m < 0x7F800000 ? m : 0) | (w & 0x80000000), b = v;
         if (t_below(&seed, 500) == 0) { /* zeros, NaNs, infinities, denormals */
             const uint32_t special = (uint32_t)t_special(&seed, LMC_F32);
-            if ((special & 0x7F800000) == 0 || (special & 0x7F800000) == 0x7F800000) a = b = special;
+            if ((special & 0x7F800000) == 0 || (special & 0x7F800000) == 0x7F800000)
+                a = b = special;
         }
         if (width == 2) {
             a >>= 16;
@@ -91,11 +104,17 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 /* Quantisers that are fitted, and what they encode: where arithmetic on floats might differ. */
 static int show_quantised(const lmc_parallel *parallel)
 {
-    static const struct { unsigned bits; enum lmc_measure measure; double bound; } modes[] = {
-        {4, LMC_MEASURE_NONE, 0}, {6, LMC_MEASURE_NONE, 0}, {8, LMC_MEASURE_NONE, 0}, {0, LMC_MEASURE_UPDATE, 0.01}, {0, LMC_MEASURE_UPDATE, 0.15},
-        {0, LMC_MEASURE_RELATIVE, 0.01}, {0, LMC_MEASURE_RELATIVE, 0.0001}, {0, LMC_MEASURE_NMSE, 0.0001}};
+    static const struct {
+        unsigned bits;
+        enum lmc_measure measure;
+        double bound;
+    } modes[] = {{4, LMC_MEASURE_NONE, 0},          {6, LMC_MEASURE_NONE, 0},
+                 {8, LMC_MEASURE_NONE, 0},          {0, LMC_MEASURE_UPDATE, 0.01},
+                 {0, LMC_MEASURE_UPDATE, 0.15},     {0, LMC_MEASURE_RELATIVE, 0.01},
+                 {0, LMC_MEASURE_RELATIVE, 0.0001}, {0, LMC_MEASURE_NMSE, 0.0001}};
     static const size_t counts[] = {16384, 70001, 1100000};
-    uint8_t *first = (uint8_t *)malloc(4400000), *second = (uint8_t *)malloc(4400000), *enc = (uint8_t *)malloc(4500000), *ws;
+    uint8_t *first = (uint8_t *)malloc(4400000), *second = (uint8_t *)malloc(4400000),
+            *enc = (uint8_t *)malloc(4500000), *ws;
     size_t i, mode, ws_size, enc_size;
     int width, what;
     if (first == NULL || second == NULL || enc == NULL) return 0;
@@ -115,7 +134,9 @@ static int show_quantised(const lmc_parallel *parallel)
                     char name[120];
                     memset(&options, 0, sizeof options);
                     options.dtype = width == 2 ? LMC_BF16 : LMC_F32;
-                    options.role = what == 0 ? LMC_ROLE_OTHER : what == 1 ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_FIRST_MOMENT;
+                    options.role = what == 0   ? LMC_ROLE_OTHER
+                                   : what == 1 ? LMC_ROLE_SECOND_MOMENT
+                                               : LMC_ROLE_FIRST_MOMENT;
                     options.bits = modes[mode].bits;
                     options.measure = modes[mode].measure;
                     options.bound = modes[mode].bound;
@@ -128,18 +149,21 @@ static int show_quantised(const lmc_parallel *parallel)
                         options.second_elements.user = second;
                         options.second = quantizers[1];
                     }
-                    if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK) return 0;
+                    if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK)
+                        return 0;
                     (void)lmc_get_quantizer_info(quantizers[what], &info);
                     memset(&tensor_options, 0, sizeof tensor_options);
                     tensor_options.dtype = options.dtype;
                     tensor_options.parallel = parallel;
                     tensor_options.log2_block = i == 1 ? 14 : 17;
                     tensor_options.quantizer = quantizers[what];
-                    sprintf(name, "%s %s %u %d %.12s %u %lu", width == 2 ? "BF16" : "F32", names[what], options.bits, (int)options.measure, info.reason, info.n_codes,
-                            (unsigned long)(info.loss.error * 4294967296.0));
+                    sprintf(name, "%s %s %u %d %.12s %u %lu", width == 2 ? "BF16" : "F32",
+                            names[what], options.bits, (int)options.measure, info.reason,
+                            info.n_codes, (unsigned long)(info.loss.error * 4294967296.0));
                     if (what == 3) { /* in place of its own elements, which are wanted no more */
                         if (lmc_quantize(quantizers[1], second, 0, size, NULL) != LMC_OK) return 0;
-                        if (options.measure != LMC_MEASURE_RELATIVE) { /* whose logarithms need no scale */
+                        /* whose logarithms need no scale */
+                        if (options.measure != LMC_MEASURE_RELATIVE) {
                             tensor_options.prediction = second;
                             tensor_options.prediction_size = size;
                         }
@@ -147,7 +171,9 @@ static int show_quantised(const lmc_parallel *parallel)
                     ws_size = lmc_tensor_workspace_size(&tensor_options);
                     if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
                     if (!info.is_lossless || what == 3) {
-                        const enum lmc_status status = lmc_encode_tensor(enc, 4500000, &enc_size, what == 1 ? second : first, size, &tensor_options, ws, ws_size);
+                        const enum lmc_status status =
+                            lmc_encode_tensor(enc, 4500000, &enc_size, what == 1 ? second : first,
+                                              size, &tensor_options, ws, ws_size);
                         if (status != LMC_OK) return 0;
                         show(name, enc, enc_size);
                     } else show(name, NULL, 0);
@@ -193,18 +219,25 @@ int main(int argc, char **argv)
                 tensor_options.log2_block = i % 2 ? 14 : 0;
                 tensor_options.parallel = workers ? &parallel : NULL;
                 ws_size = lmc_tensor_workspace_size(&tensor_options);
-                if (counts[i] > 4096 && dtype != LMC_AUTO && dtype != LMC_BF16 && dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8) continue;
+                if (counts[i] > 4096 && dtype != LMC_AUTO && dtype != LMC_BF16 &&
+                    dtype != LMC_F32 && dtype != LMC_F64 && dtype != LMC_U8)
+                    continue;
                 if (counts[i] > 16385 && (kind + dtype) % 3 != 0) continue;
                 ws = (uint8_t *)malloc(ws_size);
                 if (ws == NULL) return 1;
                 size = counts[i] * lmc_dtype_width(tensor_options.dtype);
                 t_fill(src, size, (enum t_kind)kind, tensor_options.dtype, i);
-                if (lmc_encode_tensor(enc, 2 * size + 100, &enc_size, src, size, &tensor_options, ws, ws_size) != LMC_OK) return 1;
-                sprintf(name, "%s%s %s %lu", level ? "max " : "", lmc_dtype_name(tensor_options.dtype), t_kind_names[kind], (unsigned long)counts[i]);
+                if (lmc_encode_tensor(enc, 2 * size + 100, &enc_size, src, size, &tensor_options,
+                                      ws, ws_size) != LMC_OK)
+                    return 1;
+                sprintf(name, "%s%s %s %lu", level ? "max " : "",
+                        lmc_dtype_name(tensor_options.dtype), t_kind_names[kind],
+                        (unsigned long)counts[i]);
                 show(name, enc, enc_size);
                 free(ws);
             }
-    if (!show_deltas(workers ? &parallel : NULL) || !show_quantised(workers ? &parallel : NULL)) return 1;
+    if (!show_deltas(workers ? &parallel : NULL) || !show_quantised(workers ? &parallel : NULL))
+        return 1;
     memset(&options, 0, sizeof options);
     options.parallel = workers ? &parallel : NULL;
     t_fill(src, 300000, T_PICKLE, LMC_U8, 3);

@@ -1,18 +1,21 @@
-/* faults.c - numbers every call of a program that the system can refuse, and makes one of them fail, or kills the program there
+/* faults.c - numbers every call of a program that the system can refuse, and makes one of them
+ * fail, or kills the program there
  * SPDX-License-Identifier: MIT
  *
- * For Linux with glibc, by two ways: as a shared object in LD_PRELOAD, which also sees what the C library itself and other
- * libraries allocate; or linked into a program (FAULTS_WRAP, and ld's --wrap for every name below), which sanitizers allow.
- * tests/test_faults.py drives it, by the environment:
+ * For Linux with glibc, by two ways: as a shared object in LD_PRELOAD, which also sees what the C
+ * library itself and other libraries allocate; or linked into a program (FAULTS_WRAP, and ld's
+ * --wrap for every name below), which sanitizers allow. tests/test_faults.py drives it, by the
+ * environment:
  *
- *   FAULTS_LOG=FILE      each call is a line: its number, kind, name, result and what it was about; without one of the others only
+ *   FAULTS_LOG=FILE      each call is a line: its number, kind, name, result and what it was about;
+ *                        without one of the others only
  *   FAULTS_DATA=1        and what was written, in hexadecimal
  *   FAULTS_AT=N          the call that meets with
  *   FAULTS_HOW=fail      EIO, or what suits the call, once
  *              end       a read finds the end of the file
  *              eintr     EINTR, once
  *              short     half of what was asked for is read or written
-              lost      nothing is written, and nobody is told: the disk lies
+ *              lost      nothing is written, and nobody is told: the disk lies
  *              gone      from there on every call fails but allocations: the disk is gone
  *              full      from there on the disk takes no more data and no new file
  *              memory    from there on no allocation succeeds
@@ -20,7 +23,8 @@
  *              tear      SIGKILL when half is written
  *              after     SIGKILL after it
  *
- * When a call meets with that, its line is in the log, too, with "!" before it. Syncs are not done: nothing here tests the disk.
+ * When a call meets with that, its line is in the log, too, with "!" before it. Syncs are not done:
+ * nothing here tests the disk.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -40,10 +44,12 @@
 #include <unistd.h>
 
 enum kind { ALLOC, OPEN, LOOK, READ, WRITE, SYNC, NAME, ATTRIBUTE, CLOSE, LOCK, THREAD };
-static const char *const kind_names[] = {"alloc", "open", "look", "read", "write", "sync", "name", "attribute", "close", "lock", "thread"};
+static const char *const kind_names[] = {"alloc", "open",      "look",  "read", "write", "sync",
+                                         "name",  "attribute", "close", "lock", "thread"};
 
 enum how { NOTHING, FAIL, END, EINTR_ONCE, SHORT, LOST, GONE, FULL, MEMORY, KILL, TEAR, AFTER };
-static const char *const how_names[] = {"", "fail", "end", "eintr", "short", "lost", "gone", "full", "memory", "kill", "tear", "after"};
+static const char *const how_names[] = {"",     "fail", "end",    "eintr", "short", "lost",
+                                        "gone", "full", "memory", "kill",  "tear",  "after"};
 
 static int log_fd = -1, logs_data;
 static long number, at;
@@ -61,16 +67,14 @@ struct call {
 static void die(void)
 {
     syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
-    for (;;)
-        ;
+    for (;;);
 }
 
 static void write_log(const char *text, size_t size)
 {
     while (size) {
         long n = syscall(SYS_write, log_fd, text, size);
-        if (n <= 0)
-            die();
+        if (n <= 0) die();
         text += n;
         size -= (size_t)n;
     }
@@ -80,13 +84,13 @@ __attribute__((constructor)) static void start(void)
 {
     const char *path = getenv("FAULTS_LOG"), *text = getenv("FAULTS_HOW");
     if (path) {
-        long fd = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        long fd =
+            syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
         log_fd = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 900);
         syscall(SYS_close, fd);
     }
     for (unsigned i = 1; text && i < sizeof how_names / sizeof *how_names; i++)
-        if (strcmp(text, how_names[i]) == 0)
-            how = (enum how)i;
+        if (strcmp(text, how_names[i]) == 0) how = (enum how)i;
     logs_data = getenv("FAULTS_DATA") != NULL;
     at = getenv("FAULTS_AT") ? atol(getenv("FAULTS_AT")) : 0;
     __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* what came before is not of the program */
@@ -105,18 +109,18 @@ static int goes_on(const struct call *c)
 
 static struct call begin(enum kind kind, const char *name, int creates)
 {
-    struct call c = {kind, creates, name, __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED), NOTHING};
-    if (!at || c.number < at || (c.number > at && !goes_on(&c)))
-        return c;
+    struct call c = {kind, creates, name, __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED),
+                     NOTHING};
+    if (!at || c.number < at || (c.number > at && !goes_on(&c))) return c;
     c.how = how;
     if (c.number == at && log_fd >= 0) {
         char line[128];
-        int saved = errno, size = snprintf(line, sizeof line, "! %ld %s %s\n", c.number, kind_names[kind], name);
+        int saved = errno,
+            size = snprintf(line, sizeof line, "! %ld %s %s\n", c.number, kind_names[kind], name);
         write_log(line, (size_t)size);
         errno = saved;
     }
-    if (how == KILL)
-        die();
+    if (how == KILL) die();
     return c;
 }
 
@@ -134,11 +138,13 @@ static int fails(const struct call *c)
 }
 
 /* The end of a call, which gets its line: what it was about. */
-__attribute__((format(printf, 3, 4))) static void end(const struct call *c, long result, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void end(const struct call *c, long result,
+                                                      const char *format, ...)
 {
     if (log_fd >= 0 && !at) {
         char line[2 * 4096 + 256];
-        int saved = errno, size = snprintf(line, sizeof line, "%ld %s %s %ld ", c->number, kind_names[c->kind], c->name, result);
+        int saved = errno, size = snprintf(line, sizeof line, "%ld %s %s %ld ", c->number,
+                                           kind_names[c->kind], c->name, result);
         va_list list;
         va_start(list, format);
         size += vsnprintf(line + size, sizeof line - (size_t)size - 1, format, list);
@@ -147,26 +153,25 @@ __attribute__((format(printf, 3, 4))) static void end(const struct call *c, long
         write_log(line, (size_t)size);
         errno = saved;
     }
-    if (c->how == AFTER)
-        die();
+    if (c->how == AFTER) die();
 }
 
 #if defined(FAULTS_WRAP)
 #define CALL(name) __wrap_##name
-#define ALIAS(result, other, name, ...) result __wrap_##other(__VA_ARGS__) __attribute__((alias("__wrap_" #name)))
+#define ALIAS(result, other, name, ...)                                                            \
+    result __wrap_##other(__VA_ARGS__) __attribute__((alias("__wrap_" #name)))
 #define REAL(result, name, ...) extern result __real_##name(__VA_ARGS__)
 #define DO(name) __real_##name
 #else
 #define CALL(name) name
 #define ALIAS(result, other, name, ...) result other(__VA_ARGS__) __attribute__((alias(#name)))
-#define REAL(result, name, ...)                                                     \
-    static result (*find_##name(void))(__VA_ARGS__)                                 \
-    {                                                                               \
-        static result (*found)(__VA_ARGS__);                                        \
-        if (!found)                                                                 \
-            *(void **)&found = dlsym(RTLD_NEXT, #name);                             \
-        return found;                                                               \
-    }                                                                               \
+#define REAL(result, name, ...)                                                                    \
+    static result (*find_##name(void))(__VA_ARGS__)                                                \
+    {                                                                                              \
+        static result (*found)(__VA_ARGS__);                                                       \
+        if (!found) *(void **)&found = dlsym(RTLD_NEXT, #name);                                    \
+        return found;                                                                              \
+    }                                                                                              \
     extern int faults_unused
 #define DO(name) find_##name()
 #endif
@@ -214,7 +219,8 @@ void *CALL(realloc)(void *old, size_t size)
 REAL(int, open, const char *, int, ...);
 int CALL(open)(const char *path, int flags, ...)
 {
-    const int creates = (flags & O_CREAT) != 0, is_new = creates && syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0;
+    const int creates = (flags & O_CREAT) != 0,
+              is_new = creates && syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0;
     struct call c = begin(OPEN, "open", is_new);
     mode_t mode = 0;
     int fd;
@@ -269,15 +275,15 @@ int CALL(dup2)(int fd, int to)
 
 /* -- looking -- */
 
-#define LOOK_AT(function, type, first, show, ...)                  \
-    REAL(int, function, type, struct stat *);                      \
-    int CALL(function)(type first, struct stat *st)                \
-    {                                                              \
-        struct call c = begin(LOOK, #function, 0);                 \
-        int result = fails(&c) ? -1 : DO(function)(first, st);     \
-        end(&c, result, show, first);                              \
-        return result;                                             \
-    }                                                              \
+#define LOOK_AT(function, type, first, show, ...)                                                  \
+    REAL(int, function, type, struct stat *);                                                      \
+    int CALL(function)(type first, struct stat * st)                                               \
+    {                                                                                              \
+        struct call c = begin(LOOK, #function, 0);                                                 \
+        int result = fails(&c) ? -1 : DO(function)(first, st);                                     \
+        end(&c, result, show, first);                                                              \
+        return result;                                                                             \
+    }                                                                                              \
     int CALL(function##64)(type, struct stat64 *) __attribute__((alias(__VA_ARGS__ #function)))
 #if defined(FAULTS_WRAP)
 #define PREFIX "__wrap_"
@@ -353,16 +359,17 @@ ssize_t CALL(pread)(int fd, void *data, size_t size, off_t offset)
 ALIAS(ssize_t, pread64, pread, int, void *, size_t, off_t);
 
 /* The line of a write: its bytes follow, if wanted. */
-static void end_write(const struct call *c, ssize_t n, int fd, off_t offset, const unsigned char *data)
+static void end_write(const struct call *c, ssize_t n, int fd, off_t offset,
+                      const unsigned char *data)
 {
-    if (c->how == TEAR)
-        die();
+    if (c->how == TEAR) die();
     if (log_fd >= 0 && !at && logs_data && n > 0) {
         static const char digits[] = "0123456789abcdef";
         const int saved = errno;
         size_t size = (size_t)n;
         char head[128], *text = DO(malloc)(2 * size + sizeof head);
-        size_t length = (size_t)snprintf(text, sizeof head, "%ld write %s %zd %d %lld ", c->number, c->name, n, fd, (long long)offset);
+        size_t length = (size_t)snprintf(text, sizeof head, "%ld write %s %zd %d %lld ", c->number,
+                                         c->name, n, fd, (long long)offset);
         for (size_t i = 0; i < size; i++) {
             text[length++] = digits[data[i] >> 4];
             text[length++] = digits[data[i] & 15];
@@ -374,8 +381,7 @@ static void end_write(const struct call *c, ssize_t n, int fd, off_t offset, con
     } else {
         end(c, (long)n, "%d %lld ", fd, (long long)offset);
     }
-    if (c->how == AFTER)
-        die();
+    if (c->how == AFTER) die();
 }
 
 static ssize_t skip_write(int fd, size_t size)
@@ -389,7 +395,9 @@ ssize_t CALL(write)(int fd, const void *data, size_t size)
 {
     struct call c = begin(WRITE, "write", 1);
     const off_t offset = logs_data ? (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR) : 0;
-    ssize_t n = fails(&c) ? -1 : c.how == LOST ? skip_write(fd, size) : DO(write)(fd, data, part_of(&c, size));
+    ssize_t n = fails(&c)       ? -1
+                : c.how == LOST ? skip_write(fd, size)
+                                : DO(write)(fd, data, part_of(&c, size));
     end_write(&c, n, fd, offset, (const unsigned char *)data);
     return n;
 }
@@ -398,38 +406,50 @@ REAL(ssize_t, pwrite, int, const void *, size_t, off_t);
 ssize_t CALL(pwrite)(int fd, const void *data, size_t size, off_t offset)
 {
     struct call c = begin(WRITE, "pwrite", 1);
-    ssize_t n = fails(&c) ? -1 : c.how == LOST ? (ssize_t)size : DO(pwrite)(fd, data, part_of(&c, size), offset);
+    ssize_t n = fails(&c)       ? -1
+                : c.how == LOST ? (ssize_t)size
+                                : DO(pwrite)(fd, data, part_of(&c, size), offset);
     end_write(&c, n, fd, offset, (const unsigned char *)data);
     return n;
 }
 ALIAS(ssize_t, pwrite64, pwrite, int, const void *, size_t, off_t);
 
 /* A call that changes the disk or brings it there, of which nothing but the result matters. */
-#define CHANGE(kind, creates, function, parameters, types, arguments, show, ...) \
-    REAL(int, function, types);                                                  \
-    int CALL(function) parameters                                                \
-    {                                                                            \
-        struct call c = begin(kind, #function, creates);                         \
-        int result = fails(&c) ? -1 : DO(function) arguments;                    \
-        end(&c, result, show, __VA_ARGS__);                                      \
-        return result;                                                           \
-    }                                                                            \
+#define CHANGE(kind, creates, function, parameters, types, arguments, show, ...)                   \
+    REAL(int, function, types);                                                                    \
+    int CALL(function) parameters                                                                  \
+    {                                                                                              \
+        struct call c = begin(kind, #function, creates);                                           \
+        int result = fails(&c) ? -1 : DO(function) arguments;                                      \
+        end(&c, result, show, __VA_ARGS__);                                                        \
+        return result;                                                                             \
+    }                                                                                              \
     extern int faults_unused
 #define COMMA ,
 
-CHANGE(NAME, 0, ftruncate, (int fd, off_t size), int COMMA off_t, (fd, size), "%d %lld", fd, (long long)size);
+CHANGE(NAME, 0, ftruncate, (int fd, off_t size), int COMMA off_t, (fd, size), "%d %lld", fd,
+       (long long)size);
 ALIAS(int, ftruncate64, ftruncate, int, off_t);
-CHANGE(NAME, 0, rename, (const char *from, const char *to), const char *COMMA const char *, (from, to), "%s %s", from, to);
-CHANGE(NAME, 1, link, (const char *from, const char *to), const char *COMMA const char *, (from, to), "%s %s", from, to);
+CHANGE(NAME, 0, rename, (const char *from, const char *to), const char *COMMA const char *,
+       (from, to), "%s %s", from, to);
+CHANGE(NAME, 1, link, (const char *from, const char *to), const char *COMMA const char *,
+       (from, to), "%s %s", from, to);
 CHANGE(NAME, 0, unlink, (const char *path), const char *, (path), "%s", path);
 CHANGE(NAME, 0, rmdir, (const char *path), const char *, (path), "%s", path);
-CHANGE(NAME, 1, mkdir, (const char *path, mode_t mode), const char *COMMA mode_t, (path, mode), "%s", path);
-CHANGE(ATTRIBUTE, 0, chmod, (const char *path, mode_t mode), const char *COMMA mode_t, (path, mode), "%s %o", path, mode);
-CHANGE(ATTRIBUTE, 0, fchmod, (int fd, mode_t mode), int COMMA mode_t, (fd, mode), "%d %o", fd, mode);
-CHANGE(ATTRIBUTE, 0, fchown, (int fd, uid_t user, gid_t group), int COMMA uid_t COMMA gid_t, (fd, user, group), "%d", fd);
-CHANGE(ATTRIBUTE, 0, futimens, (int fd, const struct timespec times[2]), int COMMA const struct timespec *, (fd, times), "%d", fd);
-CHANGE(ATTRIBUTE, 0, utimensat, (int fd, const char *path, const struct timespec times[2], int flags),
-       int COMMA const char *COMMA const struct timespec *COMMA int, (fd, path, times, flags), "%s", path);
+CHANGE(NAME, 1, mkdir, (const char *path, mode_t mode), const char *COMMA mode_t, (path, mode),
+       "%s", path);
+CHANGE(ATTRIBUTE, 0, chmod, (const char *path, mode_t mode), const char *COMMA mode_t, (path, mode),
+       "%s %o", path, mode);
+CHANGE(ATTRIBUTE, 0, fchmod, (int fd, mode_t mode), int COMMA mode_t, (fd, mode), "%d %o", fd,
+       mode);
+CHANGE(ATTRIBUTE, 0, fchown, (int fd, uid_t user, gid_t group), int COMMA uid_t COMMA gid_t,
+       (fd, user, group), "%d", fd);
+CHANGE(ATTRIBUTE, 0, futimens, (int fd, const struct timespec times[2]),
+       int COMMA const struct timespec *, (fd, times), "%d", fd);
+CHANGE(ATTRIBUTE, 0, utimensat,
+       (int fd, const char *path, const struct timespec times[2], int flags),
+       int COMMA const char *COMMA const struct timespec *COMMA int, (fd, path, times, flags), "%s",
+       path);
 CHANGE(LOCK, 0, flock, (int fd, int operation), int COMMA int, (fd, operation), "%d", fd);
 
 REAL(char *, mkdtemp, char *);
@@ -449,11 +469,9 @@ long CALL(syscall)(long what, ...)
     struct call c;
     va_list list;
     va_start(list, what);
-    for (int i = 0; i < 6; i++)
-        a[i] = va_arg(list, long);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
     va_end(list);
-    if (what != SYS_renameat2)
-        return DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (what != SYS_renameat2) return DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
     c = begin(NAME, a[4] == 2 ? "exchange" : "rename", 0);
     result = fails(&c) ? -1 : DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
     end(&c, result, "%s %s", (const char *)a[1], (const char *)a[3]);
@@ -498,8 +516,7 @@ int CALL(close)(int fd)
 {
     struct call c = begin(CLOSE, "close", 0);
     int result = DO(close)(fd);
-    if (fails(&c))
-        result = -1;
+    if (fails(&c)) result = -1;
     end(&c, result, "%d", fd);
     return result;
 }
@@ -509,14 +526,14 @@ int CALL(closedir)(DIR *d)
 {
     struct call c = begin(CLOSE, "closedir", 0);
     int fd = dirfd(d), result = DO(closedir)(d);
-    if (fails(&c))
-        result = -1;
+    if (fails(&c)) result = -1;
     end(&c, result, "%d", fd);
     return result;
 }
 
 REAL(int, pthread_create, pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-int CALL(pthread_create)(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *user)
+int CALL(pthread_create)(pthread_t *thread, const pthread_attr_t *attributes,
+                         void *(*function)(void *), void *user)
 {
     struct call c = begin(THREAD, "pthread_create", 0);
     int result = fails(&c) ? errno : DO(pthread_create)(thread, attributes, function, user);

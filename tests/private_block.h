@@ -1,12 +1,14 @@
 /* Tests of blocks that need what is private to lmc.h. */
 
-/* The most of a workspace that decoding takes: eight planes, all of them trees of the deepest kind, and in each all elements go down the longest
- * path, so that each of its masks has a bit for every element and is nested. An encoder makes no such block, but may. */
+/* The most of a workspace that decoding takes: eight planes, all of them trees of the deepest kind,
+ * and in each all elements go down the longest path, so that each of its masks has a bit for every
+ * element and is nested. An encoder makes no such block, but may. */
 void t_test_workspace(void)
 {
     const size_t n = 65536, size = 8 * n, ws_size = lmc_workspace_size(n), more = 4 * ws_size;
     const lmc_position position = {0, 0};
-    uint8_t *const block = (uint8_t *)malloc(size), *const content = (uint8_t *)malloc(size), *const ws = (uint8_t *)malloc(more);
+    uint8_t *const block = (uint8_t *)malloc(size), *const content = (uint8_t *)malloc(size),
+                   *const ws = (uint8_t *)malloc(more);
     t_guard exact = t_new_guard(ws_size);
     size_t payload_size, got = 0;
     lmc__block_crcs crcs = {0, 0};
@@ -24,7 +26,8 @@ void t_test_workspace(void)
     e.out = block + LMC_BLOCK_HEADER_SIZE;
     e.end = block + size;
     for (p = 0; p < 8; p++) {
-        uint8_t *const top = e.stack.top, *const row = lmc__push_list(&e.stack, n), *const spare = lmc__push_list(&e.stack, n);
+        uint8_t *const top = e.stack.top, *const row = lmc__push_list(&e.stack, n),
+                       *const spare = lmc__push_list(&e.stack, n);
         memset(row, 15, n);
         CHECK(lmc__put_tree(&e, &plan, row, spare, n));
         e.stack.top = top;
@@ -32,9 +35,12 @@ void t_test_workspace(void)
     payload_size = (size_t)(e.out - block) - LMC_BLOCK_HEADER_SIZE;
     CHECK(payload_size < size / 64); /* the masks are nested */
     crcs.content = e.k->crc32c(0, content, size);
-    lmc__put_block_header(block, 3 | LMC__LAYOUT_PLANES << 5, 0, 0, n, payload_size, crcs, e.k, position);
+    lmc__put_block_header(block, 3 | LMC__LAYOUT_PLANES << 5, 0, 0, n, payload_size, crcs, e.k,
+                          position);
     memset(ws, 0xA5, size);
-    CHECK_STATUS(lmc_decode_block(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL, 0, position, t_tail(&exact, ws_size), ws_size), LMC_OK);
+    CHECK_STATUS(lmc_decode_block(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
+                                  0, position, t_tail(&exact, ws_size), ws_size),
+                 LMC_OK);
     CHECK(got == size && memcmp(ws, content, size) == 0);
     free(block);
     free(content);

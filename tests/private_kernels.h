@@ -1,6 +1,7 @@
-/* private_kernels.h - every kernel of every tier of this machine: the scalar one against its definition in plain C, the others against the scalar
- * one; at all small counts, with exact buffers between guard pages where a kernel promises exactness.
- * Included by t_lmc.c, which sees what is private to lmc.h. */
+/* private_kernels.h - every kernel of every tier of this machine: the scalar one against its
+ * definition in plain C, the others against the scalar one; at all small counts, with exact buffers
+ * between guard pages where a kernel promises exactness. Included by t_lmc.c, which sees what is
+ * private to lmc.h. */
 #include "t.h"
 
 #define MAX_N 700u
@@ -15,7 +16,8 @@ static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
 
 static void test_crc(const lmc__kernels *k, uint64_t *seed)
 {
-    static const size_t sizes[] = {8183, 8184, 8185, 8191, 8192, 8193, 16368, 16384, 16392, 40000, 131072};
+    static const size_t sizes[] = {8183,  8184,  8185,  8191,  8192,  8193,
+                                   16368, 16384, 16392, 40000, 131072};
     size_t i, size;
     CHECK(k->crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
     for (i = 0; i < 900 + sizeof sizes / sizeof *sizes; i++) {
@@ -68,23 +70,29 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                         expected[p][v >> 8 * p & 255]++;
                     }
                 }
-                for (p = 0; p < width; p++) ok &= rows[p][MAX_N] == 0xEE && (n == MAX_N || rows[p][MAX_N - n - 1] == 0xEE);
-                t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate, (unsigned long)n);
+                for (p = 0; p < width; p++)
+                    ok &= rows[p][MAX_N] == 0xEE && (n == MAX_N || rows[p][MAX_N - n - 1] == 0xEE);
+                t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate,
+                       (unsigned long)n);
                 CHECK(ok);
                 ahead.data = n & 1 ? src : NULL;
                 ahead.size = n & 1 ? n : 0;
-                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) == lmc__crc32c_scalar(0, src, n * width));
+                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) ==
+                      lmc__crc32c_scalar(0, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
                 for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
                 CHECK(memcmp(counts, expected, sizeof counts) == 0);
             }
 }
 
-/* A split whose plane `plane` goes to a root, and back, against the separate kernels of the scalar tier. */
+/* A split whose plane `plane` goes to a root, and back, against the separate kernels of the scalar
+ * tier. */
 static void test_roots(const lmc__kernels *k, uint64_t *seed)
 {
-    static const size_t counts[] = {1, 7, 8, 63, 64, 65, 127, 128, 200, 1024, 4095, 4096, 4097, 9000};
-    static uint8_t rows[8][9000 + LMC__PAD], expected[8][9000 + LMC__PAD], mask[2][9000 / 8 + 1], lists[2][2][9000 + LMC__PAD], joined[8 * 9000 + 128];
+    static const size_t counts[] = {1,   7,   8,    63,   64,   65,   127,
+                                    128, 200, 1024, 4095, 4096, 4097, 9000};
+    static uint8_t rows[8][9000 + LMC__PAD], expected[8][9000 + LMC__PAD], mask[2][9000 / 8 + 1],
+        lists[2][2][9000 + LMC__PAD], joined[8 * 9000 + 128];
     unsigned width, plane, p, side;
     int rotate;
     size_t c, i;
@@ -116,25 +124,34 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         memset(mask, 0, sizeof mask);
                         parted.split = 1 + (unsigned)t_below(seed, 255);
                         lmc__map_scalar(rows[0], expected[plane], n, table);
-                        n_right = lmc__partition_scalar(mask[0], lists[0][0], lists[0][1], rows[0], n, parted.split);
+                        n_right = lmc__partition_scalar(mask[0], lists[0][0], lists[0][1], rows[0],
+                                                        n, parted.split);
                         /* the kernel; the left list in the plane's row, as the codec has it */
-                        for (p = 0; p < width; p++) planes.row[p] = p == plane ? lists[1][0] : t_tail(&guard_b, 8 * 9100) + 9100 * p;
+                        for (p = 0; p < width; p++)
+                            planes.row[p] =
+                                p == plane ? lists[1][0] : t_tail(&guard_b, 8 * 9100) + 9100 * p;
                         if (plane != 0) planes.row[0] = t_tail(&guard_c, n); /* exactly n bytes */
                         parted.plane = plane;
                         parted.table = table;
                         parted.mask = mask[1];
                         parted.left = side & 1 ? lists[1][0] : NULL;
                         parted.right = side & 2 ? lists[1][1] : NULL;
-                        t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u", lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane, side);
-                        CHECK(k->split_root(&planes, &parted, src, n, width, rotate) == lmc__crc32c_scalar(0, src, n * width));
-                        CHECK(parted.n_right == n_right && memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
+                        t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u",
+                               lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane,
+                               side);
+                        CHECK(k->split_root(&planes, &parted, src, n, width, rotate) ==
+                              lmc__crc32c_scalar(0, src, n * width));
+                        CHECK(parted.n_right == n_right &&
+                              memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
                         CHECK(!parted.left || memcmp(lists[0][0], lists[1][0], n - n_right) == 0);
                         CHECK(!parted.right || memcmp(lists[0][1], lists[1][1], n_right) == 0);
-                        for (p = 0; p < width; p++) CHECK(p == plane || memcmp(planes.row[p], expected[p], n) == 0);
+                        for (p = 0; p < width; p++)
+                            CHECK(p == plane || memcmp(planes.row[p], expected[p], n) == 0);
                         /* and back: lists, or a constant for one side or both */
                         lmc__map_scalar(lists[0][0], lists[0][0], n - n_right, back);
                         lmc__map_scalar(lists[0][1], lists[0][1], n_right, back);
-                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : planes.row[p];
+                        for (p = 0; p < width; p++)
+                            joins.row[p] = p == plane ? rows[1] : planes.row[p];
                         merged.plane = plane;
                         merged.row = rows[1];
                         merged.mask = mask[0];
@@ -144,7 +161,8 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         merged.right.value = 34;
                         lmc__merge_scalar(expected[plane], mask[0], n, merged.left, merged.right);
                         for (p = 0; p < width; p++) planes.row[p] = expected[p];
-                        for (p = 0; p < width; p++) joins.row[p] = p == plane ? rows[1] : expected[p];
+                        for (p = 0; p < width; p++)
+                            joins.row[p] = p == plane ? rows[1] : expected[p];
                         memset(joined, 0xEE, sizeof joined);
                         dst = joined + 64 + shift;
                         if (t_below(seed, 2)) {
@@ -152,13 +170,15 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                             ahead.size = n * width;
                         }
                         {
-                            const uint32_t crc = k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
+                            const uint32_t crc =
+                                k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
                             uint8_t *again = t_tail(&guard_b, n * width);
                             lmc__const_planes plain;
                             for (p = 0; p < width; p++) plain.row[p] = expected[p];
                             lmc__join_scalar(again, &plain, n, width, rotate);
                             LMC__FENCE_STREAMS();
-                            CHECK(memcmp(dst, again, n * width) == 0 && crc == lmc__crc32c_scalar(0, again, n * width));
+                            CHECK(memcmp(dst, again, n * width) == 0 &&
+                                  crc == lmc__crc32c_scalar(0, again, n * width));
                             CHECK(dst[-1] == 0xEE && dst[n * width] == 0xEE);
                         }
                     }
@@ -167,26 +187,31 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
 /* Lists: LMC__PAD bytes of slack, then the guard. */
 static void test_lists(const lmc__kernels *k, uint64_t *seed)
 {
-    uint8_t *const left = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const right = left + MAX_N + LMC__PAD;
+    uint8_t *const left = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const right =
+                                                                        left + MAX_N + LMC__PAD;
     uint8_t mask[MAX_N / 8 + 2], symbols[256], plain[MAX_N];
     size_t n, i;
     for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
         uint8_t *list = t_tail(&guard_a, n + LMC__PAD), *out = t_tail(&guard_c, n + LMC__PAD);
         const unsigned split = 1 + (unsigned)t_below(seed, 255);
-        const unsigned limit = n % 3 == 0 ? 256 : n % 3 == 1 ? split + 1 : split; /* both sides, few right, none right */
+        /* both sides, few right, none right */
+        const unsigned limit = n % 3 == 0 ? 256 : n % 3 == 1 ? split + 1 : split;
         unsigned depth, side;
         fill(list, n + LMC__PAD, seed, 256);
         fill(list, n, seed, limit);
         memcpy(plain, list, n);
-        t_note("%s, n %lu, split %u, limit %u", lmc_tier_name(k->tier), (unsigned long)n, split, limit);
+        t_note("%s, n %lu, split %u, limit %u", lmc_tier_name(k->tier), (unsigned long)n, split,
+               limit);
 
-        for (side = 0; side < 4; side++) { /* which lists are wanted; with both, the left one in place */
+        /* which lists are wanted; with both, the left one in place */
+        for (side = 0; side < 4; side++) {
             const int want_left = (side & 1) != 0, want_right = side >> 1 != 0;
             uint8_t *const in_place = side == 3 ? list : left;
             size_t n_left = 0, n_right = 0, found;
             int ok = 1;
             memset(mask, 0xEE, sizeof mask);
-            found = k->partition(mask, want_left ? in_place : NULL, want_right ? right : NULL, list, n, split);
+            found = k->partition(mask, want_left ? in_place : NULL, want_right ? right : NULL, list,
+                                 n, split);
             for (i = 0; i < n; i++) {
                 const int bit = plain[i] >= split;
                 ok &= (mask[i / 8] >> (i % 8) & 1) == bit;
@@ -198,7 +223,8 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
                     n_left++;
                 }
             }
-            ok &= found == n_right && mask[(n + 7) / 8] == 0xEE && (n % 8 == 0 || mask[n / 8] >> n % 8 == 0);
+            ok &= found == n_right && mask[(n + 7) / 8] == 0xEE &&
+                  (n % 8 == 0 || mask[n / 8] >> n % 8 == 0);
             CHECK(ok);
             CHECK(k->count_ones(mask, (n + 7) / 8) == n_right);
             if (side == 3) { /* back, from lists and from constants */
@@ -210,7 +236,10 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
                     a.value = 3;
                     b.value = 250;
                     k->merge(out, mask, n, a, b);
-                    for (ok = 1, i = 0; i < n; i++) ok &= out[i] == (plain[i] >= split ? (b.list ? plain[i] : 250) : a.list ? plain[i] : 3);
+                    for (ok = 1, i = 0; i < n; i++)
+                        ok &= out[i] == (plain[i] >= split ? (b.list ? plain[i] : 250)
+                                         : a.list          ? plain[i]
+                                                           : 3);
                     CHECK(ok);
                 }
                 memcpy(list, plain, n);
@@ -229,14 +258,17 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
         for (depth = 1; depth <= 6; depth++) {
             const size_t row = (n + 7) / 8;
             const unsigned first = (unsigned)t_below(seed, 257 - (1u << depth));
-            uint8_t *const exact = t_tail(&guard_b, depth * row), *const exact_symbols = t_tail(&guard_c, (size_t)1 << depth);
+            uint8_t *const exact = t_tail(&guard_b, depth * row), *const exact_symbols = t_tail(
+                                                                      &guard_c, (size_t)1 << depth);
             int ok = 1;
             unsigned d;
-            for (i = 0; i < n; i++) list[i] = plain[i] = (uint8_t)(first + t_below(seed, (size_t)1 << depth));
+            for (i = 0; i < n; i++)
+                list[i] = plain[i] = (uint8_t)(first + t_below(seed, (size_t)1 << depth));
             k->flatten(exact, list, n, first, depth);
             for (i = 0; i < 8 * row; i++)
                 for (d = 0; d < depth; d++)
-                    ok &= (exact[d * row + i / 8] >> i % 8 & 1) == (i < n ? (plain[i] - first) >> (depth - 1 - d) & 1u : 0u);
+                    ok &= (exact[d * row + i / 8] >> i % 8 & 1) ==
+                          (i < n ? (plain[i] - first) >> (depth - 1 - d) & 1u : 0u);
             CHECK(ok);
             fill(exact_symbols, (size_t)1 << depth, seed, 256);
             k->unflatten(list, exact, n, exact_symbols, depth);
@@ -250,7 +282,8 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
 static void test_masks(const lmc__kernels *k, uint64_t *seed)
 {
     enum { N = 144 };
-    uint8_t plain[N], list[N + LMC__PAD], left[N + LMC__PAD], right[N + LMC__PAD], out[N + LMC__PAD], mask[N / 8], found[N / 8];
+    uint8_t plain[N], list[N + LMC__PAD], left[N + LMC__PAD], right[N + LMC__PAD],
+        out[N + LMC__PAD], mask[N / 8], found[N / 8];
     unsigned bits, alone, wrong = 0;
     for (bits = 0; bits < 65536 && wrong == 0; bits += t_quick ? 13 : 1)
         for (alone = 0; alone < 2; alone++) {
@@ -260,10 +293,14 @@ static void test_masks(const lmc__kernels *k, uint64_t *seed)
             for (i = 0; i < n / 8; i++) mask[i] = (uint8_t)t_random(seed);
             mask[place] = (uint8_t)bits;
             mask[place + 1] = (uint8_t)(bits >> 8);
-            for (i = 0; i < n; i++) plain[i] = list[i] = (uint8_t)(mask[i / 8] >> i % 8 & 1 ? 255 - n_right++ : n_left++);
-            t_note("%s, mask %04x at %lu of %lu", lmc_tier_name(k->tier), bits, (unsigned long)place, (unsigned long)n);
+            for (i = 0; i < n; i++)
+                plain[i] = list[i] =
+                    (uint8_t)(mask[i / 8] >> i % 8 & 1 ? 255 - n_right++ : n_left++);
+            t_note("%s, mask %04x at %lu of %lu", lmc_tier_name(k->tier), bits,
+                   (unsigned long)place, (unsigned long)n);
             wrong += k->count_ones(mask, n / 8) != n_right;
-            wrong += k->partition(found, left, right, list, n, n_right ? (unsigned)(256 - n_right) : 255) != n_right;
+            wrong += k->partition(found, left, right, list, n,
+                                  n_right ? (unsigned)(256 - n_right) : 255) != n_right;
             wrong += memcmp(found, mask, n / 8) != 0;
             for (i = 0; i < n_left; i++) wrong += left[i] != i;
             for (i = 0; i < n_right; i++) wrong += right[i] != 255 - i;
@@ -276,10 +313,12 @@ static void test_masks(const lmc__kernels *k, uint64_t *seed)
 }
 
 /* Symbols that are still to be merged, and such as are there, joined with what was packed. */
-static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t *high, const uint8_t *low, const uint8_t *symbols,
-                            const uint8_t *packed, size_t n, const lmc__joint *joint)
+static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t *high,
+                            const uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
+                            size_t n, const lmc__joint *joint)
 {
-    static uint8_t rows[6][MAX_N + LMC__PAD], list[MAX_N + LMC__PAD], left[MAX_N + LMC__PAD], right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
+    static uint8_t rows[6][MAX_N + LMC__PAD], list[MAX_N + LMC__PAD], left[MAX_N + LMC__PAD],
+        right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
     static uint8_t strips[2][MAX_N + LMC__PAD];
     static uint8_t dst[8 * MAX_N], expected[8 * MAX_N];
     const lmc__ahead ahead = {n & 1 ? packed : NULL, n & 1 ? joint->packed_size : 0};
@@ -315,7 +354,8 @@ static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t
             memset(dst, 0, n * width);
             crc = k->join_root(dst, &rest, merges ? &root : NULL, &with, n, width, 1, ahead);
             LMC__FENCE_STREAMS();
-            CHECK(memcmp(dst, expected, n * width) == 0 && crc == lmc__crc32c_scalar(0, expected, n * width));
+            CHECK(memcmp(dst, expected, n * width) == 0 &&
+                  crc == lmc__crc32c_scalar(0, expected, n * width));
         }
 }
 
@@ -326,8 +366,13 @@ static void test_joint(const lmc__kernels *k, uint64_t *seed)
     size_t n, i;
     for (extra = 1; extra <= 2; extra++)
         for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
-            uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high + MAX_N + LMC__PAD;
-            uint8_t *const high_back = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const low_back = high_back + MAX_N + LMC__PAD;
+            uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high +
+                                                                                         MAX_N +
+                                                                                         LMC__PAD;
+            uint8_t *const high_back = t_tail(&guard_b, 2 * (MAX_N + LMC__PAD)), *const low_back =
+                                                                                     high_back +
+                                                                                     MAX_N +
+                                                                                     LMC__PAD;
             uint8_t *const symbols = t_tail(&guard_c, 2 * MAX_N + LMC__PAD);
             const unsigned offset = (unsigned)t_below(seed, 256u << extra), rows = 8 / extra;
             const size_t row = (n + rows - 1) / rows;
@@ -340,19 +385,24 @@ static void test_joint(const lmc__kernels *k, uint64_t *seed)
             memset(expected, 0, sizeof expected);
             memset(exact, 0, joint.packed_size);
             for (i = 0; i < n; i++) {
-                const unsigned wide = offset + (unsigned)t_below(seed, 256), rest = (unsigned)t_below(seed, 256u >> extra);
+                const unsigned wide = offset + (unsigned)t_below(seed, 256),
+                               rest = (unsigned)t_below(seed, 256u >> extra);
                 unsigned b;
                 high[i] = (uint8_t)(wide >> extra);
                 low[i] = (uint8_t)(wide << (8 - extra) | rest);
                 if (i < joint.packed_size) expected[i] |= (uint8_t)rest;
                 else
                     for (b = 0; b + 1 < rows; b++)
-                        expected[b * row + i - joint.packed_size] |= (uint8_t)(rest >> b * extra << (8 - extra));
+                        expected[b * row + i - joint.packed_size] |=
+                            (uint8_t)(rest >> b * extra << (8 - extra));
             }
-            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset, (unsigned long)n);
+            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset,
+                   (unsigned long)n);
             k->fold(symbols, exact, high, low, n, &joint);
             CHECK(memcmp(exact, expected, joint.packed_size) == 0);
-            for (i = 0; i < n; i++) ok &= symbols[i] == (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
+            for (i = 0; i < n; i++)
+                ok &= symbols[i] ==
+                      (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
             CHECK(ok);
             memset(high_back, 0xEE, n);
             memset(low_back, 0xEE, n);
@@ -416,7 +466,8 @@ static void put_element(uint8_t *p, size_t i, unsigned width, uint64_t v)
 
 static uint64_t residual_of(uint64_t element, uint64_t b, unsigned width, int subtract)
 {
-    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit, s = b & s_bit, x = element ^ s;
+    const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit, s = b & s_bit,
+                   x = element ^ s;
     const uint64_t o = x < s_bit ? x : x ^ (s_bit - 1), d = (o - (b & (s_bit - 1))) & all;
     return subtract ? (d << 1 & all) ^ (d >= s_bit ? all : 0) : element ^ b;
 }
@@ -437,17 +488,23 @@ static unsigned key_of(uint64_t b, unsigned width)
 static uint64_t some_element(uint64_t *seed, unsigned width, unsigned kind)
 {
     const uint64_t s_bit = UINT64_C(1) << (8 * width - 1), all = s_bit - 1 + s_bit;
-    const uint64_t infinity = width == 1 ? 0x78 : width == 2 ? 0x7F80 : width == 4 ? 0x7F800000 : UINT64_C(0x7FF) << 52;
+    const uint64_t infinity = width == 1   ? 0x78
+                              : width == 2 ? 0x7F80
+                              : width == 4 ? 0x7F800000
+                                           : UINT64_C(0x7FF) << 52;
     const uint64_t v = t_random(seed);
     switch (kind == 0 ? v >> 60 : kind) {
-    case 1: return (s_bit / 2 - (v >> 8 & 0x3FF) + (v & 1 ? s_bit : 0)) & all; /* 2.0 and below, both signs */
+    case 1:
+        return (s_bit / 2 - (v >> 8 & 0x3FF) + (v & 1 ? s_bit : 0)) &
+               all; /* 2.0 and below, both signs */
     case 2: return (infinity + (v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
     case 3: return ((v >> 8 & 3) - 1 + (v & 1 ? s_bit : 0)) & all;
     default: return v >> 4 & all;
     }
 }
 
-static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned width, const uint8_t *base, size_t n)
+static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned width,
+                              const uint8_t *base, size_t n)
 {
     const unsigned kind = (unsigned)t_below(seed, 4);
     uint8_t is_threshold[256] = {0};
@@ -457,9 +514,11 @@ static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned 
     grouping->n_natural = t_below(seed, 2) ? 0 : (unsigned)t_below(seed, width);
     for (c = 1; c < grouping->n_classes;) {
         switch (kind) {
-        case 0: key = c; break; /* from 1 on */
+        case 0: key = c; break;       /* from 1 on */
         case 1: key = 256 - c; break; /* up to 255 */
-        case 2: key = key_of(get_element(base, t_below(seed, n), width), width); break; /* among those that occur */
+        case 2:
+            key = key_of(get_element(base, t_below(seed, n), width), width);
+            break; /* among those that occur */
         default: key = 1 + (unsigned)t_below(seed, 255);
         }
         if (key == 0 || is_threshold[key]) key = 1 + (unsigned)t_below(seed, 255);
@@ -470,11 +529,15 @@ static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned 
         if (is_threshold[key]) grouping->threshold[c++] = (uint8_t)key;
 }
 
-static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract, size_t n)
+static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract,
+                         size_t n)
 {
-    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], natural[8][MAX_GROUPED], class_of[MAX_GROUPED];
-    const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64); /* bytes between the end of the elements and the guard */
-    uint8_t *const src = t_tail(&guard_a, n * width + shift), *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *rows, *dst;
+    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], natural[8][MAX_GROUPED],
+        class_of[MAX_GROUPED];
+    /* bytes between the end of the elements and the guard */
+    const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64);
+    uint8_t *const src = t_tail(&guard_a, n * width + shift),
+                   *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *rows, *dst;
     const unsigned kind = (unsigned)t_below(seed, 4), near = (unsigned)t_below(seed, 3);
     size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
@@ -486,25 +549,33 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     for (i = 0; i < n; i++) {
         const uint64_t b = some_element(seed, width, kind);
         put_element(base, i, width, b);
-        put_element(src, i, width, near == 0 ? some_element(seed, width, 0) : near == 1 ? b : b + t_below(seed, 5) - 2);
+        put_element(src, i, width,
+                    near == 0   ? some_element(seed, width, 0)
+                    : near == 1 ? b
+                                : b + t_below(seed, 5) - 2);
     }
     set_some_grouping(&grouping, seed, width, base, n);
     first = grouping.n_natural;
-    t_note("%s, width %u, subtract %d, n %lu, %u classes, %u natural, kind %u, near %u, shift %lu", lmc_tier_name(k->tier), width, subtract,
-           (unsigned long)n, grouping.n_classes, first, kind, near, (unsigned long)shift);
+    t_note("%s, width %u, subtract %d, n %lu, %u classes, %u natural, kind %u, near %u, shift %lu",
+           lmc_tier_name(k->tier), width, subtract, (unsigned long)n, grouping.n_classes, first,
+           kind, near, (unsigned long)shift);
     for (i = 0; i < n; i++) { /* what it means */
-        const uint64_t b = get_element(base, i, width), r = residual_of(get_element(src, i, width), b, width, subtract);
+        const uint64_t b = get_element(base, i, width),
+                       r = residual_of(get_element(src, i, width), b, width, subtract);
         for (c = 0; c + 1 < grouping.n_classes && key_of(b, width) >= grouping.threshold[c]; c++) {}
         class_of[i] = (uint8_t)c;
-        for (p = 0; p < width; p++) *(p < first ? &natural[p][i] : &expected[c][p][next[c]]) = (uint8_t)(r >> 8 * p);
+        for (p = 0; p < width; p++)
+            *(p < first ? &natural[p][i] : &expected[c][p][next[c]]) = (uint8_t)(r >> 8 * p);
         next[c]++;
     }
 
     memset(counts, 0xEE, sizeof counts);
-    CHECK(k->count_classes(counts, base, n, width, &grouping) == lmc__crc32c_scalar(0, base, n * width));
+    CHECK(k->count_classes(counts, base, n, width, &grouping) ==
+          lmc__crc32c_scalar(0, base, n * width));
     CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
 
-    /* lists with one byte more than their slack, and planes of exactly n bytes with one between them */
+    /* lists with one byte more than their slack, and planes of exactly n bytes with one between
+     * them */
     for (c = 0; c < grouping.n_classes; c++) total += (width - first) * (next[c] + LMC__PAD + 1);
     lists = t_tail(&guard_c, total);
     rows = t_tail(&guard_d, first * (n + 1));
@@ -512,11 +583,16 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     memset(rows, 0xEE, first * (n + 1));
     for (p = 0; p < first; p++) classes.row[0][p] = rows + 1 + p * (n + 1);
     for (total = 0, c = 0; c < grouping.n_classes; c++)
-        for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1) classes.row[c][p] = lists + 1 + total;
-    CHECK(k->group(&classes, src, base, n, width, subtract, &grouping) == lmc__crc32c_scalar(0, src, n * width));
-    for (p = 0; p < first; p++) ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
+        for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1)
+            classes.row[c][p] = lists + 1 + total;
+    CHECK(k->group(&classes, src, base, n, width, subtract, &grouping) ==
+          lmc__crc32c_scalar(0, src, n * width));
+    for (p = 0; p < first; p++)
+        ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
     for (c = 0; c < grouping.n_classes; c++)
-        for (p = first; p < width; p++) ok &= memcmp(classes.row[c][p], expected[c][p], next[c]) == 0 && classes.row[c][p][-1] == 0xEE;
+        for (p = first; p < width; p++)
+            ok &= memcmp(classes.row[c][p], expected[c][p], next[c]) == 0 &&
+                  classes.row[c][p][-1] == 0xEE;
     CHECK(ok);
 
     /* and back, with constants in place of some lists; what is behind the lists must not matter */
@@ -535,7 +611,10 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         c = class_of[i];
         for (p = 0; p < width; p++) {
             const lmc__side side = sides.side[p < first ? 0 : c][p];
-            r |= (uint64_t)(p < first ? natural[p][i] : side.list ? expected[c][p][next[c]] : side.value) << 8 * p;
+            r |= (uint64_t)(p < first   ? natural[p][i]
+                            : side.list ? expected[c][p][next[c]]
+                                        : side.value)
+                 << 8 * p;
         }
         next[c]++;
         put_element(src, i, width, element_of(r, get_element(base, i, width), width, subtract));
@@ -556,7 +635,9 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
 
 static void test_group(const lmc__kernels *k, uint64_t *seed)
 {
-    static const size_t counts[] = {191, 192, 193, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 9000};
+    static const size_t counts[] = {191,  192,  193,  255,  256,  257,  511,  512,
+                                    513,  1023, 1024, 1025, 2047, 2048, 2049, 4095,
+                                    4096, 4097, 8191, 8192, 8193, 9000};
     const size_t n_counts = sizeof counts / sizeof *counts;
     unsigned width, repeat;
     int subtract;
@@ -566,7 +647,8 @@ static void test_group(const lmc__kernels *k, uint64_t *seed)
             for (n = 1; n <= 131; n += t_quick ? 7 : 1)
                 for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, n);
             for (i = 0; i < n_counts; i += t_quick ? 5 : 1)
-                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, subtract, counts[i]);
+                for (repeat = 0; repeat < 4; repeat++)
+                    test_group_n(k, seed, width, subtract, counts[i]);
         }
 }
 

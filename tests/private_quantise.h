@@ -1,5 +1,5 @@
-/* private_quantise.h - the kernels of quantisers against the spec's definitions, k-means against brute force.
- * Included by t_lmc.c, which sees what is private to lmc.h. */
+/* private_quantise.h - the kernels of quantisers against the spec's definitions, k-means against
+ * brute force. Included by t_lmc.c, which sees what is private to lmc.h. */
 #include "t_float.h"
 
 #include <float.h>
@@ -35,18 +35,23 @@ static uint32_t slow_restore(uint32_t symbol, uint32_t scale, const lmc__grid *g
 
 static lmc__grid random_grid(uint64_t *seed, int is_log)
 {
-    static const uint32_t steps[] = {1, 2, 3, 7, 1u << 10, 1677, 16777, 1u << 13, 1u << 15, 1u << 16, 167772, 5033164, (1u << 24) - 1, 1u << 24};
+    static const uint32_t steps[] = {
+        1,        2,        3,        7,      1u << 10, 1677,           16777,
+        1u << 13, 1u << 15, 1u << 16, 167772, 5033164,  (1u << 24) - 1, 1u << 24};
     lmc__grid grid;
     uint32_t most;
     memset(&grid, 0, sizeof grid);
     grid.is_log = is_log;
     if (is_log) {
         grid.is_signed = (int)t_below(seed, 2);
-        grid.step = t_below(seed, 3) ? steps[t_below(seed, COUNT(steps))] : 1 + (uint32_t)t_below(seed, 1u << 24);
+        grid.step = t_below(seed, 3) ? steps[t_below(seed, COUNT(steps))]
+                                     : 1 + (uint32_t)t_below(seed, 1u << 24);
     } else {
         grid.bias = (int32_t)t_below(seed, (1u << 31) + 1u) - (1 << 30);
         if (t_below(seed, 8) == 0) grid.bias = t_below(seed, 2) ? 1 << 30 : -(1 << 30);
-        grid.floor = t_below(seed, 3) ? (uint32_t)t_below(seed, 0x7F800001) : t_below(seed, 2) ? 0x7F800000 : 0;
+        grid.floor = t_below(seed, 3)   ? (uint32_t)t_below(seed, 0x7F800001)
+                     : t_below(seed, 2) ? 0x7F800000
+                                        : 0;
     }
     most = grid.is_signed ? 32767 : 65534;
     if (is_log && most > 0x7FFFFFFFu / grid.step) most = 0x7FFFFFFFu / grid.step;
@@ -59,38 +64,49 @@ static lmc__grid random_grid(uint64_t *seed, int is_log)
     return grid;
 }
 
-/* Bits that say much about a scale and a grid: points and borders between them, a few steps beside; or anything. */
+/* Bits that say much about a scale and a grid: points and borders between them, a few steps beside;
+ * or anything. */
 static uint32_t telling_bits(uint64_t *seed, uint32_t scale, const lmc__grid *grid)
 {
-    static const uint32_t special[] = {0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F7F0000, 0x7F7F0001, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0x3F800000};
+    static const uint32_t special[] = {0,          1,          0x007FFFFF, 0x00800000,
+                                       0x7F7FFFFF, 0x7F7F0000, 0x7F7F0001, 0x7F800000,
+                                       0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0x3F800000};
     const uint32_t sign = (uint32_t)t_below(seed, 2) << 31, beside = (uint32_t)t_below(seed, 5) - 2;
     const int64_t q = grid->min + (int64_t)t_below(seed, grid->n_points + 2) - 1;
     switch (t_below(seed, 6)) {
     case 0: return special[t_below(seed, COUNT(special))] | sign;
     case 1: return (uint32_t)t_random(seed);
-    case 2: case 3: /* a point */
+    case 2:
+    case 3: /* a point */
         if (!grid->is_log) return bits_of((double)q * float_of(scale)) + beside;
         return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step) & 0x7FFFFFFF) + beside + sign;
     default: /* a border */
         if (!grid->is_log) return bits_of(((double)q + 0.5) * float_of(scale)) + beside;
-        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step + (int64_t)(grid->step / 2)) & 0x7FFFFFFF) + beside + sign;
+        return ((uint32_t)((int64_t)scale + q * (int64_t)grid->step + (int64_t)(grid->step / 2)) &
+                0x7FFFFFFF) +
+               beside + sign;
     }
 }
 
 static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_log)
 {
     const lmc__grid grid = random_grid(seed, is_log);
-    const uint32_t largest = is_log ? 0x7F7F : 0x7700, upper = t_below(seed, 8) ? 0x80 + (uint32_t)t_below(seed, largest - 0x7F) : t_below(seed, 2) ? largest : 0x80;
+    const uint32_t largest = is_log ? 0x7F7F : 0x7700,
+                   upper = t_below(seed, 8)   ? 0x80 + (uint32_t)t_below(seed, largest - 0x7F)
+                           : t_below(seed, 2) ? largest
+                                              : 0x80;
     const uint32_t scale = (is_log || t_below(seed, 4) ? upper : 0x3F80) << 16;
     uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80];
     uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_second, 4 * n);
     size_t i, exceptions = 0;
     lmc__grid far;
     int ok = 1;
-    t_note("%s, %s%s grid of %u from %d, step %u, scale %x, n %lu", lmc_tier_name(k->tier), grid.is_signed ? "signed " : "", is_log ? "log" : "linear",
-           (unsigned)grid.n_points, (int)grid.min, (unsigned)grid.step, (unsigned)scale, (unsigned long)n);
+    t_note("%s, %s%s grid of %u from %d, step %u, scale %x, n %lu", lmc_tier_name(k->tier),
+           grid.is_signed ? "signed " : "", is_log ? "log" : "linear", (unsigned)grid.n_points,
+           (int)grid.min, (unsigned)grid.step, (unsigned)scale, (unsigned long)n);
     /* any symbols, also some that no encoder makes */
-    for (i = 0; i < n; i++) symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
     far = grid; /* and of any min: what is out of reach is cut */
     if (is_log && t_below(seed, 3) == 0) far.min = -(int32_t)t_below(seed, 65536);
     k->restore_rows(dst, symbols, n, scale, &far);
@@ -99,7 +115,8 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
     for (i = 0; i < n; i++) {
         const uint32_t v = telling_bits(seed, scale, &grid);
         t_store32(x + 4 * i, v);
-        expected[i] = (uint16_t)(is_log ? lmc__quantize_log(v, scale, &grid) : lmc__quantize_linear(v, scale, &grid));
+        expected[i] = (uint16_t)(is_log ? lmc__quantize_log(v, scale, &grid)
+                                        : lmc__quantize_linear(v, scale, &grid));
         exceptions += expected[i] == LMC__EXCEPTION;
     }
     CHECK(k->quantize_rows(symbols, x, n, scale, &grid) == exceptions);
@@ -113,23 +130,27 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
         if (s == LMC__EXCEPTION) continue;
         ok &= s <= most;
         restored = slow_restore(s, scale, &grid);
-        again = is_log ? lmc__quantize_log(restored, scale, &grid) : lmc__quantize_linear(restored, scale, &grid);
-        ok &= again == s; /* nothing changes any more */
+        again = is_log ? lmc__quantize_log(restored, scale, &grid)
+                       : lmc__quantize_linear(restored, scale, &grid);
+        ok &= again == s;  /* nothing changes any more */
         if (is_log && v) { /* half a step at most, where the next point may be no nearer */
             const uint32_t a = v & 0x7FFFFFFF, b = restored & 0x7FFFFFFF;
             ok &= restored >> 31 == v >> 31 && b != 0 && (a > b ? a - b : b - a) <= grid.step / 2;
         } else if (v) {
-            const double off = fabs(float_of(restored) / float_of(scale) - float_of(v) / float_of(scale));
+            const double off =
+                fabs(float_of(restored) / float_of(scale) - float_of(v) / float_of(scale));
             ok &= off <= 0.5 * (1 + 1e-6);
         }
     }
     CHECK(ok);
     /* every symbol that the grid has comes back */
-    for (i = 0; i < n; i++) symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
     k->restore_rows(dst, symbols, n, scale, &grid);
     for (i = 0; i < n; i++) {
         const uint32_t v = t_load32(dst + 4 * i) & 0x7FFFFFFF, s = symbols[i];
-        const uint32_t again = is_log ? lmc__quantize_log(t_load32(dst + 4 * i), scale, &grid) : lmc__quantize_linear(t_load32(dst + 4 * i), scale, &grid);
+        const uint32_t again = is_log ? lmc__quantize_log(t_load32(dst + 4 * i), scale, &grid)
+                                      : lmc__quantize_linear(t_load32(dst + 4 * i), scale, &grid);
         if (is_log && (v == 0x00800000 || v == 0x7F7F0000)) continue; /* perhaps clamped */
         if (!is_log && grid.min + (int64_t)s - 1 == 0) ok &= v == 0;
         else ok &= again == s;
@@ -141,22 +162,30 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
 {
     const lmc__grid grid = random_grid(seed, 0);
     uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_src, 2 * n), expected[80], given[80];
-    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_enc, 4 * n), *const second = t_tail(&g_second, 4 * n);
+    uint8_t *const dst = t_tail(&g_dst, 4 * n), *const x = t_tail(&g_enc, 4 * n),
+                   *const second = t_tail(&g_second, 4 * n);
     size_t i, exceptions = 0;
     int ok = 1;
-    t_note("%s, updates, %u from %d, bias %d, floor %x, n %lu", lmc_tier_name(k->tier), (unsigned)grid.n_points, (int)grid.min, (int)grid.bias, (unsigned)grid.floor,
+    t_note("%s, updates, %u from %d, bias %d, floor %x, n %lu", lmc_tier_name(k->tier),
+           (unsigned)grid.n_points, (int)grid.min, (int)grid.bias, (unsigned)grid.floor,
            (unsigned long)n);
     for (i = 0; i < n; i++) {
-        const uint32_t p = t_below(seed, 4) ? (uint32_t)t_random(seed) : telling_bits(seed, 0x3F800000, &grid);
+        const uint32_t p =
+            t_below(seed, 4) ? (uint32_t)t_random(seed) : telling_bits(seed, 0x3F800000, &grid);
         t_store32(second + 4 * i, p);
-        symbols[i] = given[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
+        symbols[i] = given[i] = (uint16_t)(t_below(seed, 5)   ? t_random(seed)
+                                           : t_below(seed, 2) ? 65535
+                                                              : 0);
         t_store32(x + 4 * i, telling_bits(seed, slow_scale(p, &grid), &grid));
     }
     k->restore_updates(dst, symbols, second, n, &grid);
-    for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], slow_scale(t_load32(second + 4 * i), &grid), &grid);
+    for (i = 0; i < n; i++)
+        ok &= t_load32(dst + 4 * i) ==
+              slow_restore(symbols[i], slow_scale(t_load32(second + 4 * i), &grid), &grid);
     CHECK(ok);
     for (i = 0; i < n; i++) {
-        expected[i] = (uint16_t)lmc__quantize_linear(t_load32(x + 4 * i), slow_scale(t_load32(second + 4 * i), &grid), &grid);
+        expected[i] = (uint16_t)lmc__quantize_linear(
+            t_load32(x + 4 * i), slow_scale(t_load32(second + 4 * i), &grid), &grid);
         exceptions += expected[i] == LMC__EXCEPTION;
     }
     CHECK(k->quantize_updates(symbols, x, second, n, &grid) == exceptions);
@@ -199,7 +228,8 @@ static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
     low = low_bits ? t_tail(&g_src, n) : NULL;
     for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));
     k->join_symbols(symbols, codes, low, n, low_bits);
-    for (i = 0; i < n; i++) ok &= symbols[i] == (uint16_t)((unsigned)codes[i] << low_bits | (low ? low[i] : 0u));
+    for (i = 0; i < n; i++)
+        ok &= symbols[i] == (uint16_t)((unsigned)codes[i] << low_bits | (low ? low[i] : 0u));
     CHECK(ok);
     high = t_tail(&g_enc, n);
     k->cut_symbols(high, low ? (low = t_tail(&g_ws, n)) : NULL, symbols, n, low_bits);
@@ -222,9 +252,12 @@ static void test_division(uint64_t *seed)
         volatile float quotient;
         if (i % 4 == 0) magnitude = 0x00800000 + (uint32_t)((r >> 20) % 0x7F000000); /* anything */
         else if (i % 4 == 1) { /* near a border */
-            magnitude = bits_of(((double)(r >> 20 & 0xFFFF) + 0.5) * float_of(scale)) + (uint32_t)(r >> 40 & 3) - 2;
+            magnitude = bits_of(((double)(r >> 20 & 0xFFFF) + 0.5) * float_of(scale)) +
+                        (uint32_t)(r >> 40 & 3) - 2;
         } else { /* within reach: exponents that differ by -2 .. 17 */
-            const int64_t m = (int64_t)(scale & 0x7F800000) + ((int64_t)(r >> 20 & 31) % 20 - 2) * 0x00800000 + (int64_t)(r >> 32 & 0x7FFFFF);
+            const int64_t m = (int64_t)(scale & 0x7F800000) +
+                              ((int64_t)(r >> 20 & 31) % 20 - 2) * 0x00800000 +
+                              (int64_t)(r >> 32 & 0x7FFFFF);
             magnitude = (uint32_t)m;
         }
         if (!is_normal(magnitude) || magnitude >> 31) continue;
@@ -301,7 +334,8 @@ static void slow_cells(const uint32_t *counts, size_t n, unsigned k, uint64_t *b
         for (b = 0; b <= n; b++) {
             least[j][b] = least[j - 1][b];
             for (a = 0; a < b; a++)
-                if (least[j - 1][a] != UINT64_MAX && least[j - 1][a] + cost[a][b] < least[j][b]) least[j][b] = least[j - 1][a] + cost[a][b];
+                if (least[j - 1][a] != UINT64_MAX && least[j - 1][a] + cost[a][b] < least[j][b])
+                    least[j][b] = least[j - 1][a] + cost[a][b];
         }
     for (j = 1; j <= k; j++) best[j] = least[j][n];
 }
@@ -314,8 +348,9 @@ static uint64_t cost_of(const lmc__clusters *c, const uint16_t *ends, unsigned n
     return cost;
 }
 
-/* What is found costs as much as the best of as many cells (rounding: one for each cell); and there are as many as were asked for, or at least
- * as many as the largest number below for which there is a range of prices, wider than the search looks. */
+/* What is found costs as much as the best of as many cells (rounding: one for each cell); and there
+ * are as many as were asked for, or at least as many as the largest number below for which there is
+ * a range of prices, wider than the search looks. */
 static void test_small_cells(void)
 {
     static lmc__clusters clusters;
@@ -334,18 +369,19 @@ static void test_small_cells(void)
             const uint64_t r = t_random(&seed);
             switch (kind) {
             case 0: counts[b] = (uint32_t)(r % 100); break;
-            case 1: counts[b] = r % 7 ? 0 : (uint32_t)(r >> 32) % 1000; break;          /* few */
-            case 2: counts[b] = (uint32_t)(r >> 32) >> (r % 19 + 13); break;            /* skewed */
-            case 3: counts[b] = 5; break;                                               /* constant: many ties */
+            case 1: counts[b] = r % 7 ? 0 : (uint32_t)(r >> 32) % 1000; break; /* few */
+            case 2: counts[b] = (uint32_t)(r >> 32) >> (r % 19 + 13); break;   /* skewed */
+            case 3: counts[b] = 5; break; /* constant: many ties */
             case 4: counts[b] = 4000 / (1 + (uint32_t)((b - n / 2) * (b - n / 2))); break;
-            default: counts[b] = b % 8 == 3 ? 50 : 0; break;                            /* a comb */
+            default: counts[b] = b % 8 == 3 ? 50 : 0; break; /* a comb */
             }
         }
         lmc__set_clusters(&clusters, counts, n);
         found = lmc__find_cells(&clusters, k, ends);
         if (!CHECK(found >= 1 && found <= k && ends[found - 1] == n)) continue;
         for (i = 1; i < found; i++) CHECK(ends[i] > ends[i - 1]);
-        for (b = 0; b < n; b++) counts[b] = clusters.count[b + 1] - clusters.count[b]; /* scaled down where they are many */
+        /* scaled down where they are many */
+        for (b = 0; b < n; b++) counts[b] = clusters.count[b + 1] - clusters.count[b];
         slow_cells(counts, n, 65 < n + 1 ? 64 : (unsigned)n, best);
         cost = cost_of(&clusters, ends, found);
         CHECK(cost <= best[found <= n ? found : n] + found);
@@ -361,7 +397,8 @@ static void test_small_cells(void)
     }
 }
 
-/* The least sum of squared distances of n bins to the means of k cells, by divide and conquer: cells' begins do not go back. */
+/* The least sum of squared distances of n bins to the means of k cells, by divide and conquer:
+ * cells' begins do not go back. */
 typedef struct exact {
     const uint32_t *counts;
     double *count, *sum, *square, *from, *to;
@@ -442,7 +479,9 @@ static void test_large_cells(void)
             if (t_quick && n > 1000) continue;
             memset(counts, 0, sizeof counts);
             for (b = 0; b < 400000; b++) {
-                const double g = gauss(&seed), at = (double)n / 2 + (double)n / 14 * (kind == 2 ? g * fabs(g) * (b % 3 ? 1 : 3) : g);
+                const double g = gauss(&seed),
+                             at = (double)n / 2 +
+                                  (double)n / 14 * (kind == 2 ? g * fabs(g) * (b % 3 ? 1 : 3) : g);
                 if (at >= 0 && at < (double)n) counts[(size_t)at]++;
             }
             t_note("k-means: kind %lu, %u cells", (unsigned long)kind, k);

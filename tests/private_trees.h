@@ -1,5 +1,6 @@
-/* private_trees.h - every tree up to a size, against the words of the spec (8.1 - 8.4): which headers are trees, what a list coded with one decodes to.
- * Included by t_lmc.c, which sees what is private to lmc.h. */
+/* private_trees.h - every tree up to a size, against the words of the spec (8.1 - 8.4): which
+ * headers are trees, what a list coded with one decodes to. Included by t_lmc.c, which sees what is
+ * private to lmc.h. */
 #include "t.h"
 
 #define MAX_LIST 320u
@@ -48,7 +49,8 @@ static int model_bits(model_input *input, size_t n, uint8_t *bits)
     return 1;
 }
 
-static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x, size_t n, unsigned nesting, uint8_t *list);
+static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x,
+                      size_t n, unsigned nesting, uint8_t *list);
 
 static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *bits)
 {
@@ -68,14 +70,16 @@ static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *b
     return model_bits(&coded, n, bits);
 }
 
-static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x, size_t n, unsigned nesting, uint8_t *list)
+static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x,
+                      size_t n, unsigned nesting, uint8_t *list)
 {
     uint8_t bits[MAX_LIST], left[MAX_LIST], right[MAX_LIST];
     size_t i, ones = 0, at[2] = {0, 0};
     unsigned a = 0, b, start = 0, leaf, d;
     if (n == 0) return 1;
     while (start < x) start += 1u << (15 - tree->length[a++]);
-    for (b = a; b < tree->n && start < x + (1u << (15 - depth)); b++) start += 1u << (15 - tree->length[b]);
+    for (b = a; b < tree->n && start < x + (1u << (15 - depth)); b++)
+        start += 1u << (15 - tree->length[b]);
     if (b - a == 1 && a != tree->escape) {
         memset(list, tree->symbol[a], n);
         return 1;
@@ -101,7 +105,8 @@ static int model_node(model_input *input, const model_tree *tree, unsigned depth
     if (!model_mask(input, n, nesting, bits)) return 0;
     for (i = 0; i < n; i++) ones += bits[i];
     if (!model_node(input, tree, depth + 1, x, n - ones, nesting, left) ||
-        !model_node(input, tree, depth + 1, x + (1u << (14 - depth)), ones, nesting, right)) return 0;
+        !model_node(input, tree, depth + 1, x + (1u << (14 - depth)), ones, nesting, right))
+        return 0;
     for (i = 0; i < n; i++) list[i] = bits[i] ? right[at[1]++] : left[at[0]++];
     return 1;
 }
@@ -139,7 +144,8 @@ typedef struct tree_test {
     long n_trees, n_others, n_wrong;
 } tree_test;
 
-static enum lmc_status get_list(const tree_test *t, const uint8_t *in, size_t size, size_t n, uint8_t *list)
+static enum lmc_status get_list(const tree_test *t, const uint8_t *in, size_t size, size_t n,
+                                uint8_t *list)
 {
     lmc__decoder d;
     lmc__side side;
@@ -155,11 +161,13 @@ static enum lmc_status get_list(const tree_test *t, const uint8_t *in, size_t si
     return d.in == d.end ? LMC_OK : LMC_ERR_ARGUMENT; /* all that was written is read */
 }
 
-/* A header: refused if it is no tree; else n elements, written and read. Returns whether all is as it should be. */
+/* A header: refused if it is no tree; else n elements, written and read. Returns whether all is as
+ * it should be. */
 static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *seed)
 {
     uint8_t list[MAX_LIST], got[MAX_LIST], out[6 * MAX_LIST], *row, *spare;
-    const unsigned count = plan->last - plan->first + 1, n_fields = count + (plan->escape_length ? 1 : 0);
+    const unsigned count = plan->last - plan->first + 1,
+                   n_fields = count + (plan->escape_length ? 1 : 0);
     const size_t header = 3 + (n_fields + 1) / 2;
     model_tree tree;
     model_input input;
@@ -173,7 +181,8 @@ static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *see
     if (!model_leaves(&tree, plan)) {
         memset(out, 0, sizeof out);
         t->n_others++;
-        return lmc__put_tree_header(&e, plan) && get_list(t, out, sizeof out, n, got) == LMC_ERR_CORRUPT;
+        return lmc__put_tree_header(&e, plan) &&
+               get_list(t, out, sizeof out, n, got) == LMC_ERR_CORRUPT;
     }
     t->n_trees++;
     for (i = 0; i < n; i++) {
@@ -187,7 +196,9 @@ static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *see
     size = (size_t)(e.out - out);
     input.in = out + header;
     input.end = e.out;
-    if (!model_node(&input, &tree, 0, 0, n, 0, got) || input.in != input.end || memcmp(got, list, n) != 0) return 0;
+    if (!model_node(&input, &tree, 0, 0, n, 0, got) || input.in != input.end ||
+        memcmp(got, list, n) != 0)
+        return 0;
     if (get_list(t, out, size, n, got) != LMC_OK || memcmp(got, list, n) != 0) return 0;
     return get_list(t, out, size - 1, n, got) == LMC_ERR_CORRUPT;
 }
@@ -197,9 +208,11 @@ static void check_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *
     unsigned s;
     size_t used;
     if (try_tree(t, plan, n, seed) || t->n_wrong++) return;
-    sprintf(t_about, "%s, n %lu, symbols from %u:", lmc_tier_name(t->k->tier), (unsigned long)n, plan->first);
+    sprintf(t_about, "%s, n %lu, symbols from %u:", lmc_tier_name(t->k->tier), (unsigned long)n,
+            plan->first);
     for (s = plan->first; s <= plan->last; s++)
-        if ((used = strlen(t_about)) < sizeof t_about - 20) sprintf(t_about + used, " %u", plan->lengths[s]);
+        if ((used = strlen(t_about)) < sizeof t_about - 20)
+            sprintf(t_about + used, " %u", plan->lengths[s]);
     sprintf(t_about + strlen(t_about), ", escape %u", plan->escape_length);
     CHECK(!"the tree's header or list");
 }
@@ -227,8 +240,10 @@ static void test_headers(tree_test *t, unsigned max, uint64_t *seed)
     }
 }
 
-/* Every number of leaves of each length, up to max leaves: `open` nodes at this length are still to be leaves or parents. The symbols are any. */
-static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned open, unsigned length, unsigned max, uint64_t *seed)
+/* Every number of leaves of each length, up to max leaves: `open` nodes at this length are still to
+ * be leaves or parents. The symbols are any. */
+static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned open, unsigned length,
+                        unsigned max, uint64_t *seed)
 {
     unsigned leaves, i, has_escape;
     if (open == 0) {
@@ -245,7 +260,8 @@ static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned ope
             plan.last = 255;
             while (!plan.lengths[plan.last]) plan.last--;
             if (has_escape) plan.escape_length = lengths[n - 1];
-            check_tree(t, &plan, 200 + t_below(seed, MAX_LIST - 200), seed); /* from 256 on masks may be nested */
+            /* from 256 on masks may be nested */
+            check_tree(t, &plan, 200 + t_below(seed, MAX_LIST - 200), seed);
         }
         return;
     }

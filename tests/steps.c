@@ -1,10 +1,12 @@
 /* steps.c - snapshots of a training run that never was, for tests of long chains
  * SPDX-License-Identifier: MIT
  *
- *   steps N        for each line of standard input, the name of a file, one step more is written to it, and "ok" to standard output
+ *   steps N        for each line of standard input, the name of a file, one step more is written to
+ *                  it, and "ok" to standard output
  *
- * bf16 weights of a small transformer, the head tied to the embedding: the rounding of fp32 masters that AdamW moves, with gradients
- * that are noise, at a learning rate that falls from 3e-4 to 1e-6 in the course of N steps. So 60 % to 1 % of the elements change.
+ * bf16 weights of a small transformer, the head tied to the embedding: the rounding of fp32 masters
+ * that AdamW moves, with gradients that are noise, at a learning rate that falls from 3e-4 to 1e-6
+ * in the course of N steps. So 60 % to 1 % of the elements change.
  */
 #include <math.h>
 #include <stdint.h>
@@ -26,13 +28,17 @@ static float noise(void) /* about normal: the sum of four numbers of 16 bits */
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    return ((float)((state & 65535) + (state >> 16 & 65535) + (state >> 32 & 65535) + (state >> 48)) - 131070.0f) / 37837.0f;
+    return ((float)((state & 65535) + (state >> 16 & 65535) + (state >> 32 & 65535) +
+                    (state >> 48)) -
+            131070.0f) /
+           37837.0f;
 }
 
 static void move(int step, int n_steps)
 {
     const double lr = 1e-6 + (3e-4 - 1e-6) * (1 + cos(3.14159265358979 * step / n_steps)) / 2;
-    const float first = 1 - powf(0.9f, (float)(step + 20)), second = 1 - powf(0.95f, (float)(step + 20));
+    const float first = 1 - powf(0.9f, (float)(step + 20)),
+                second = 1 - powf(0.95f, (float)(step + 20));
     for (size_t i = 0; i < N_ELEMENTS; i++) {
         const float g = noise() * 1e-3f;
         m[i] = 0.9f * m[i] + 0.1f * g;
@@ -41,10 +47,12 @@ static void move(int step, int n_steps)
     }
 }
 
-static int add_tensor(char *header, int size, const char *name, size_t rows, size_t columns, size_t *at)
+static int add_tensor(char *header, int size, const char *name, size_t rows, size_t columns,
+                      size_t *at)
 {
-    size += sprintf(header + size, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%zu,%zu],\"data_offsets\":[%zu,%zu]}", size > 1 ? "," : "", name,
-                    rows, columns, 2 * *at, 2 * (*at + rows * columns));
+    size += sprintf(header + size,
+                    "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%zu,%zu],\"data_offsets\":[%zu,%zu]}",
+                    size > 1 ? "," : "", name, rows, columns, 2 * *at, 2 * (*at + rows * columns));
     *at += rows * columns;
     return size;
 }
@@ -68,15 +76,15 @@ static int write_step(const char *path)
     size = add_tensor(header, size, "norm", 1, WIDTH, &at);
     size = add_tensor(header, size, "head", N_WORDS, WIDTH, &at);
     header[size++] = '}';
-    while (size % 8)
-        header[size++] = ' ';
+    while (size % 8) header[size++] = ' ';
     for (size_t i = 0; i < N_ELEMENTS; i++) {
         uint32_t bits;
         memcpy(&bits, &master[i], 4);
         weights[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
     }
     stored = (uint64_t)size; /* as it is: this is no program for big-endian machines */
-    if (!file || fwrite(&stored, 8, 1, file) != 1 || fwrite(header, (size_t)size, 1, file) != 1 || fwrite(weights, 2, N_ELEMENTS, file) != N_ELEMENTS ||
+    if (!file || fwrite(&stored, 8, 1, file) != 1 || fwrite(header, (size_t)size, 1, file) != 1 ||
+        fwrite(weights, 2, N_ELEMENTS, file) != N_ELEMENTS ||
         fwrite(weights, 2, (size_t)N_WORDS * WIDTH, file) != (size_t)N_WORDS * WIDTH)
         return 1;
     return fclose(file);
@@ -86,14 +94,11 @@ int main(int argc, char **argv)
 {
     char path[4096];
     const int n_steps = argc > 1 ? atoi(argv[1]) : 100;
-    for (size_t i = 0; i < N_ELEMENTS; i++)
-        master[i] = 0.02f * noise();
+    for (size_t i = 0; i < N_ELEMENTS; i++) master[i] = 0.02f * noise();
     for (int step = -20; fgets(path, sizeof path, stdin); step++) {
         path[strcspn(path, "\n")] = 0;
-        for (; step < 0; step++)
-            move(0, n_steps);
-        if (step)
-            move(step, n_steps);
+        for (; step < 0; step++) move(0, n_steps);
+        if (step) move(step, n_steps);
         if (write_step(path) != 0) {
             perror(path);
             return 1;

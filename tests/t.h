@@ -1,6 +1,6 @@
-/* t.h - what every test program shares: checks and counters, and buffers that end at a page no one may touch.
- * The implementation of lmc.h is in t_lmc.c, which is compiled once and linked to all of them: with an allocator that counts, fails on
- * request and knows its sizes. */
+/* t.h - what every test program shares: checks and counters, and buffers that end at a page no one
+ * may touch. The implementation of lmc.h is in t_lmc.c, which is compiled once and linked to all of
+ * them: with an allocator that counts, fails on request and knows its sizes. */
 #ifndef T_H
 #define T_H
 
@@ -50,8 +50,9 @@ void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
 extern long t_passed, t_failed;
 extern char t_about[240]; /* what is being tried: printed with a failure */
-extern int t_quick;       /* LMC_TEST_QUICK: fewer cases, for emulators */
-extern int t_long;        /* --long: more */
+/* How much is tried: more with --long; less with LMC_TEST_QUICK, for emulators and sanitizers; of
+ * that a tenth with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too. */
+extern int t_long, t_quick, t_brief;
 
 static inline void t_note(const char *format, ...)
 {
@@ -75,15 +76,23 @@ static inline int t_check(int ok, const char *what, const char *got, const char 
 #define CHECK(condition) t_check((condition) ? 1 : 0, #condition, "", __FILE__, __LINE__)
 #define CHECK_STATUS(call, want) t_check_status(call, want, #call " == " #want, __FILE__, __LINE__)
 
-static inline int t_check_status(enum lmc_status got, enum lmc_status want, const char *what, const char *file, int line)
+static inline int t_check_status(enum lmc_status got, enum lmc_status want, const char *what,
+                                 const char *file, int line)
 {
     return t_check(got == want, what, lmc_status_name(got), file, line);
 }
 
-/* First line of every main. The argument --tiers prints the tiers of this build on this machine and ends the program. */
+static inline int t_is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' && *value != '0';
+}
+
+/* First line of every main. The argument --tiers prints the tiers of this build on this machine and
+ * ends the program. */
 static inline void t_begin(int argc, char **argv)
 {
-    const char *tier = getenv("LMC_TEST_TIER"), *quick = getenv("LMC_TEST_QUICK");
+    const char *tier = getenv("LMC_TEST_TIER");
     int i;
     if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
         for (i = 0; i < LMC_TIER_COUNT; i++)
@@ -91,7 +100,8 @@ static inline void t_begin(int argc, char **argv)
         exit(0);
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
-    t_quick = quick != NULL && *quick != '\0' && *quick != '0';
+    t_brief = t_is_set("LMC_TEST_BRIEF");
+    t_quick = t_brief || t_is_set("LMC_TEST_QUICK");
     for (i = 0; tier != NULL && i < LMC_TIER_COUNT; i++)
         if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {
             lmc_limit_tier((enum lmc_tier)i);
@@ -125,7 +135,8 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 
 /* -- what is private to lmc.h -- */
 
-/* The tests of the kernels of every tier, of trees, of what a quantiser is fitted with, and of the workspace (private_*.h). */
+/* The tests of the kernels of every tier, of trees, of what a quantiser is fitted with, and of the
+ * workspace (private_*.h). */
 void t_test_kernels(void);
 void t_test_trees(void);
 void t_test_quantising_kernels(void);
@@ -134,9 +145,11 @@ void t_test_workspace(void);
 
 uint16_t t_to_bf16(uint32_t v);
 uint16_t t_to_f16(uint32_t v);
-/* The bits of a point of a quantiser's logarithmic grid in that group; 0 if it has a table or another grid. */
+/* The bits of a point of a quantiser's logarithmic grid in that group; 0 if it has a table or
+ * another grid. */
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point);
-/* The first element of run i of those that an encoder looks at in a block of n; there are T_SAMPLE_RUNS of T_SAMPLE_RUN elements. */
+/* The first element of run i of those that an encoder looks at in a block of n; there are
+ * T_SAMPLE_RUNS of T_SAMPLE_RUN elements. */
 size_t t_sample_place(uint32_t i, size_t n);
 enum { T_SAMPLE_RUN = 64, T_SAMPLE_RUNS = 128 };
 
@@ -158,7 +171,8 @@ static inline t_guard t_new_guard(size_t cap)
     t_guard guard;
     guard.cap = (cap + 4095) / 4096 * 4096 + 4096;
     guard.data = (uint8_t *)VirtualAlloc(NULL, guard.cap + 2 * 4096, MEM_RESERVE, PAGE_NOACCESS);
-    if (guard.data == NULL || VirtualAlloc(guard.data + 4096, guard.cap, MEM_COMMIT, PAGE_READWRITE) == NULL) {
+    if (guard.data == NULL ||
+        VirtualAlloc(guard.data + 4096, guard.cap, MEM_COMMIT, PAGE_READWRITE) == NULL) {
         printf("t_new_guard: error %lu\n", (unsigned long)GetLastError());
         exit(1);
     }
@@ -167,8 +181,10 @@ static inline t_guard t_new_guard(size_t cap)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     t_guard guard;
     guard.cap = (cap + page - 1) / page * page + page;
-    guard.data = (uint8_t *)mmap(NULL, guard.cap + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (guard.data == MAP_FAILED || mprotect(guard.data + page, guard.cap, PROT_READ | PROT_WRITE) != 0) {
+    guard.data =
+        (uint8_t *)mmap(NULL, guard.cap + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (guard.data == MAP_FAILED ||
+        mprotect(guard.data + page, guard.cap, PROT_READ | PROT_WRITE) != 0) {
         perror("t_new_guard");
         exit(1);
     }
@@ -177,7 +193,8 @@ static inline t_guard t_new_guard(size_t cap)
     return guard;
 }
 
-/* size bytes that end where the guard begins: the byte after the last one faults, and any alignment comes up. */
+/* size bytes that end where the guard begins: the byte after the last one faults, and any alignment
+ * comes up. */
 static inline uint8_t *t_tail(const t_guard *guard, size_t size)
 {
     if (size > guard->cap) {

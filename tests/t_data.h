@@ -1,5 +1,5 @@
-/* t_data.h - bytes that look like what checkpoints hold, the same on every machine: integer arithmetic only.
- * Used by the tests and the benchmark. */
+/* t_data.h - bytes that look like what checkpoints hold, the same on every machine: integer
+ * arithmetic only. Used by the tests and the benchmark. */
 #ifndef T_DATA_H
 #define T_DATA_H
 
@@ -19,10 +19,7 @@ static inline uint64_t t_random(uint64_t *state)
 }
 
 /* 0 .. n - 1; the slight bias does not matter here */
-static inline size_t t_below(uint64_t *state, size_t n)
-{
-    return (size_t)(t_random(state) % n);
-}
+static inline size_t t_below(uint64_t *state, size_t n) { return (size_t)(t_random(state) % n); }
 
 /* Normal to the eye: the sum of 12 uniform numbers, mean 0, standard deviation 2^32. */
 static inline int64_t t_gauss(uint64_t *state)
@@ -38,7 +35,8 @@ static inline int64_t t_gauss(uint64_t *state)
 
 /* -- floats -- */
 
-/* The bits of v * 2^scale, rounded to nearest, as a float of that many exponent and mantissa bits; overflow saturates. */
+/* The bits of v * 2^scale, rounded to nearest, as a float of that many exponent and mantissa bits;
+ * overflow saturates. */
 static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, unsigned mantissa_bits)
 {
     uint64_t sign = v < 0, magnitude = v < 0 ? 0 - (uint64_t)v : (uint64_t)v, bits = 0;
@@ -46,12 +44,15 @@ static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, uns
     if (magnitude != 0) {
         while (!(magnitude >> top)) top--;
         exponent = top + scale + bias;
-        if (exponent < 1) exponent = 1; /* denormal: the hidden bit is missing, which the sum below gives by itself */
-        shift = exponent - bias - scale - (int)mantissa_bits; /* bits of magnitude below the mantissa's last */
+        /* denormal: the hidden bit is missing, which the sum below gives by itself */
+        if (exponent < 1) exponent = 1;
+        /* bits of magnitude below the mantissa's last */
+        shift = exponent - bias - scale - (int)mantissa_bits;
         if (shift > 63) magnitude = 0;
         else if (shift > 0) magnitude = (magnitude + (UINT64_C(1) << (shift - 1))) >> shift;
         else magnitude <<= -shift;
-        bits = ((uint64_t)(exponent - 1) << mantissa_bits) + magnitude; /* a carry or the hidden bit raises the exponent */
+        /* a carry or the hidden bit raises the exponent */
+        bits = ((uint64_t)(exponent - 1) << mantissa_bits) + magnitude;
         if (bits >> mantissa_bits >= (UINT64_C(1) << exponent_bits) - 1)
             bits = (((UINT64_C(1) << exponent_bits) - 1) << mantissa_bits) - 1;
     }
@@ -62,10 +63,15 @@ static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, uns
 static inline unsigned t_exponent_bits(enum lmc_dtype dtype)
 {
     switch (dtype) {
-    case LMC_BF16: case LMC_F32: case LMC_C64: return 8;
+    case LMC_BF16:
+    case LMC_F32:
+    case LMC_C64: return 8;
     case LMC_F64: return 11;
-    case LMC_F16: case LMC_F8_E5M2: case LMC_F8_E5M2FNUZ: return 5;
-    case LMC_F8_E4M3: case LMC_F8_E4M3FNUZ: return 4;
+    case LMC_F16:
+    case LMC_F8_E5M2:
+    case LMC_F8_E5M2FNUZ: return 5;
+    case LMC_F8_E4M3:
+    case LMC_F8_E4M3FNUZ: return 4;
     default: return 0;
     }
 }
@@ -78,23 +84,25 @@ enum t_kind {
     T_SKEWED,   /* 3 % of them, the rest one value */
     T_CONSTANT, /* one element, again and again */
     T_ZERO,
-    T_RAMP,     /* 0, 1, 2, ...: every bit pattern of the narrow dtypes */
-    T_SPECIAL,  /* NaNs of every payload, infinities, both zeros, denormals */
+    T_RAMP,    /* 0, 1, 2, ...: every bit pattern of the narrow dtypes */
+    T_SPECIAL, /* NaNs of every payload, infinities, both zeros, denormals */
     T_RANDOM,
     T_TEXT,
-    T_PICKLE,   /* opcodes, strings, integers and rows of floats at odd offsets */
+    T_PICKLE, /* opcodes, strings, integers and rows of floats at odd offsets */
     T_KINDS
 };
 
-static const char *const t_kind_names[T_KINDS] = {"gauss", "sparse", "skewed", "constant", "zero",
-                                                  "ramp", "special", "random", "text", "pickle"};
+static const char *const t_kind_names[T_KINDS] = {
+    "gauss", "sparse", "skewed", "constant", "zero", "ramp", "special", "random", "text", "pickle"};
 
 static inline uint64_t t_weight(uint64_t *state, enum lmc_dtype dtype)
 {
     int64_t v = t_gauss(state);
     unsigned e = t_exponent_bits(dtype), width = lmc_dtype_width(dtype);
-    if (e == 11) return t_float(v * 1311, -48, 11, 52) | (t_random(state) & 0xFFFF); /* 1311 / 2^16 = 0.02 */
-    if (e != 0 && width == 1) return t_float(v, -32, e, 7 - e); /* 8-bit weights are stored scaled to about 1 */
+    /* 1311 / 2^16 = 0.02 */
+    if (e == 11) return t_float(v * 1311, -48, 11, 52) | (t_random(state) & 0xFFFF);
+    /* 8-bit weights are stored scaled to about 1 */
+    if (e != 0 && width == 1) return t_float(v, -32, e, 7 - e);
     if (e != 0) return t_float(v * 1311, -48, e, 8 * width - 1 - e);
     if (width == 1) v = v * 25 / (INT64_C(1) << 32); /* int8 */
     else v >>= width == 2 ? 22 : width == 4 ? 12 : 0;
@@ -108,20 +116,24 @@ static inline uint64_t t_special(uint64_t *state, enum lmc_dtype dtype)
     uint64_t r = t_random(state), sign = (r & 1) << (bits - 1), low = (UINT64_C(1) << mantissa) - 1;
     uint64_t top = (UINT64_C(1) << (bits - 1)) - 1; /* all but the sign */
     switch ((r >> 1) % 6) {
-    case 0: return sign;                                       /* zeros */
-    case 1: return sign | (top & ~low);                        /* infinities */
-    case 2: return sign | (top & ~low) | ((r >> 8) & low);     /* NaNs */
-    case 3: return sign | ((r >> 8) & low);                    /* denormals */
+    case 0: return sign;                                   /* zeros */
+    case 1: return sign | (top & ~low);                    /* infinities */
+    case 2: return sign | (top & ~low) | ((r >> 8) & low); /* NaNs */
+    case 3: return sign | ((r >> 8) & low);                /* denormals */
     case 4: return sign | top;
     default: return sign | ((r >> 8) & top);
     }
 }
 
 /* Fill size bytes with elements of dtype (LMC_AUTO: bytes); the last element may be cut. */
-static inline void t_fill(uint8_t *dst, size_t size, enum t_kind kind, enum lmc_dtype dtype, uint64_t seed)
+static inline void t_fill(uint8_t *dst, size_t size, enum t_kind kind, enum lmc_dtype dtype,
+                          uint64_t seed)
 {
-    static const char *const words[] = {"the ", "weights ", "of ", "layer ", "a ", "checkpoint, ", "and ", "to ", "0.125 ",
-                                        "is ", "model.layers.", "in ", "that ", "bias\n", "for ", "{\"shape\": [4096]}, "};
+    static const char *const words[] = {
+        "the ",   "weights ",     "of ",           "layer ",
+        "a ",     "checkpoint, ", "and ",          "to ",
+        "0.125 ", "is ",          "model.layers.", "in ",
+        "that ",  "bias\n",       "for ",          "{\"shape\": [4096]}, "};
     unsigned width = lmc_dtype_width(dtype), k;
     uint64_t state = seed * 2 + (uint64_t)kind * 1000003 + 1, fixed;
     size_t i, n;
@@ -181,10 +193,13 @@ enum t_base {
     T_BASES
 };
 
-static const char *const t_base_names[T_BASES] = {"equal", "few", "steps", "all", "signs", "unrelated", "nothing", "specials"};
+static const char *const t_base_names[T_BASES] = {"equal", "few",       "steps",   "all",
+                                                  "signs", "unrelated", "nothing", "specials"};
 
-/* The prediction of size bytes at src, which t_fill made with that seed or another; the last element may be cut. */
-static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, enum t_base how, enum t_kind kind, enum lmc_dtype dtype, uint64_t seed)
+/* The prediction of size bytes at src, which t_fill made with that seed or another; the last
+ * element may be cut. */
+static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, enum t_base how,
+                               enum t_kind kind, enum lmc_dtype dtype, uint64_t seed)
 {
     unsigned width = lmc_dtype_width(dtype), k;
     uint64_t state = seed * 3 + (uint64_t)how * 7919 + 5;
@@ -201,7 +216,8 @@ static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, e
         uint64_t v = 0;
         for (k = 0; k < width; k++) v |= (uint64_t)base[i + k] << 8 * k;
         if (how == T_FEW && r % 1000 < 15) v += (r >> 10 & 7) - 3;
-        if (how == T_STEPS && r % 10 < 7) v += (r >> 8 & 15) - 7 + (r % 10 == 0 ? (r >> 12 & 511) : 0);
+        if (how == T_STEPS && r % 10 < 7)
+            v += (r >> 8 & 15) - 7 + (r % 10 == 0 ? (r >> 12 & 511) : 0);
         if (how == T_ALL) v ^= (r | 1) & ((UINT64_C(1) << 4 * width) - 1);
         if (how == T_SIGNS && r % 7 == 0) v ^= sign;
         for (k = 0; k < width; k++) base[i + k] = (uint8_t)(v >> 8 * k);
@@ -210,8 +226,9 @@ static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, e
 
 /* -- the floor -- */
 
-/* Sum of the order-0 entropies of the byte planes of the rotated elements, in bytes, block by block: what the coder can
- * at best reach without its headers (it may do a little better where elements depend on their neighbours). */
+/* Sum of the order-0 entropies of the byte planes of the rotated elements, in bytes, block by
+ * block: what the coder can at best reach without its headers (it may do a little better where
+ * elements depend on their neighbours). */
 static inline double t_entropy(const uint8_t *data, size_t size, enum lmc_dtype dtype, size_t block)
 {
     unsigned width = lmc_dtype_width(dtype), p, bits = 8 * width;

@@ -1,5 +1,6 @@
-/* t_io.h - what the tests of layers 2 and 3 share: thread pools, callbacks over memory that fail on request, and a model of
- * a snapshot that is written, restored and read, and compared at every step. Include it after t.h. */
+/* t_io.h - what the tests of layers 2 and 3 share: thread pools, callbacks over memory that fail on
+ * request, and a model of a snapshot that is written, restored and read, and compared at every
+ * step. Include it after t.h. */
 #ifndef T_IO_H
 #define T_IO_H
 
@@ -47,7 +48,8 @@ static void *t_work(void *arg)
         index = pool->next++;
         pthread_mutex_unlock(&pool->lock);
         if (index >= pool->n_tasks) return NULL;
-        pool->task(pool->arg, pool->n_tasks - 1 - index, worker->number); /* backwards: no order is promised */
+        /* backwards: no order is promised */
+        pool->task(pool->arg, pool->n_tasks - 1 - index, worker->number);
     }
 }
 
@@ -82,7 +84,8 @@ static inline lmc_parallel t_parallel(unsigned *n_workers)
     return parallel;
 }
 
-/* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together) fails -- */
+/* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together)
+ * fails -- */
 
 typedef struct t_calls {
     long calls, fail_at;    /* with a pool, reading and writing are counted at the same time */
@@ -92,9 +95,10 @@ typedef struct t_calls {
 typedef struct t_memory {
     uint8_t *data;
     size_t size, cap, at; /* at: read position of a stream */
-    size_t piece;         /* the stream gives at most so many bytes at a time; 0: what is asked for */
+    /* the stream gives at most so many bytes at a time; 0: what is asked for */
+    size_t piece;
     long reads;
-    t_calls *calls;       /* or NULL */
+    t_calls *calls; /* or NULL */
 } t_memory;
 
 static inline int t_fails(t_calls *calls, enum lmc_status expect)
@@ -187,7 +191,8 @@ static inline t_file *t_add_file(t_model *model, const char *path, const uint8_t
 }
 
 /* A tensor whose strings and shape are the caller's. */
-static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned rank, const uint64_t *shape, uint64_t offset, uint64_t size)
+static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned rank,
+                                  const uint64_t *shape, uint64_t offset, uint64_t size)
 {
     lmc_tensor tensor;
     memset(&tensor, 0, sizeof tensor);
@@ -200,11 +205,14 @@ static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned 
     return tensor;
 }
 
-/* As the size of pieces: by lmc_write_stream, after a beginning and before an end by lmc_write_bytes. */
+/* As the size of pieces: by lmc_write_stream, after a beginning and before an end by
+ * lmc_write_bytes. */
 #define T_STREAM ((size_t)-1)
 
-/* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not keep the pointer. */
-static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f, size_t *at, size_t n)
+/* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not
+ * keep the pointer. */
+static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f, size_t *at,
+                                            size_t n)
 {
     uint8_t *copy = (uint8_t *)t_copy(n ? f->data + *at : NULL, n);
     enum lmc_status status = lmc_write_bytes(writer, copy, n);
@@ -236,7 +244,8 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
 }
 
 /* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
-static inline enum lmc_status t_write_model(const t_model *model, t_memory *out, const lmc_writer_options *options, size_t piece,
+static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
+                                            const lmc_writer_options *options, size_t piece,
                                             uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc_writer *writer = NULL;
@@ -249,9 +258,12 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
         status = lmc_begin_file(writer, &f->file, f->default_dtype);
-        if (status == LMC_OK && piece == T_STREAM) status = t_write_by_stream(writer, f, out->calls);
-        else for (at = 0; status == LMC_OK && at < f->size;)
-            status = t_write_piece(writer, f, &at, piece && piece < f->size - at ? piece : f->size - at);
+        if (status == LMC_OK && piece == T_STREAM)
+            status = t_write_by_stream(writer, f, out->calls);
+        else
+            for (at = 0; status == LMC_OK && at < f->size;)
+                status = t_write_piece(writer, f, &at,
+                                       piece && piece < f->size - at ? piece : f->size - at);
         if (status == LMC_OK) status = lmc_end_file(writer);
     }
     for (i = 0; status == LMC_OK && i < model->n_metadata; i++)
@@ -265,7 +277,8 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
 
 /* -- identities from the spec (9.2, 9.3) -- */
 
-static inline void t_tensor_identity(const uint8_t *data, uint64_t size, const char *dtype, unsigned rank, const uint64_t *shape, uint8_t id[32])
+static inline void t_tensor_identity(const uint8_t *data, uint64_t size, const char *dtype,
+                                     unsigned rank, const uint64_t *shape, uint8_t id[32])
 {
     t_sha sha;
     uint64_t at;
@@ -273,7 +286,8 @@ static inline void t_tensor_identity(const uint8_t *data, uint64_t size, const c
     t_sha_begin(&sha);
     t_sha_add(&sha, "LMC tensor 1", 13);
     for (at = 0; at < size; at += 262144)
-        t_sha_number(&sha, t_crc32c(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144), 4);
+        t_sha_number(&sha,
+                     t_crc32c(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144), 4);
     t_sha_number(&sha, strlen(dtype), 1);
     t_sha_add(&sha, dtype, strlen(dtype));
     t_sha_number(&sha, rank, 1);
@@ -315,7 +329,8 @@ static inline void t_model_identity(const t_model *model, uint8_t id[32])
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
             items[n].name = tensor->name;
-            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank, tensor->shape, items[n++].id);
+            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank,
+                              tensor->shape, items[n++].id);
         }
         if (k == 0) {
             items[n].name = f->file.path;
@@ -338,24 +353,27 @@ static inline void t_model_identity(const t_model *model, uint8_t id[32])
 
 typedef struct t_restore {
     const t_model *model;
-    size_t file, at;  /* the file being restored, bytes of it so far */
+    size_t file, at; /* the file being restored, bytes of it so far */
     int open;
-    int wrong;        /* something other than the model was delivered */
+    int wrong; /* something other than the model was delivered */
     t_calls *calls;
 } t_restore;
 
 static inline int t_same_file(const lmc_file *got, const t_file *want, int size_known)
 {
     size_t i;
-    int same = strcmp(got->path, want->file.path) == 0 && got->kind == want->file.kind && got->has_mode == want->file.has_mode &&
-               got->has_mtime == want->file.has_mtime && got->n_tensors == want->file.n_tensors &&
+    int same = strcmp(got->path, want->file.path) == 0 && got->kind == want->file.kind &&
+               got->has_mode == want->file.has_mode && got->has_mtime == want->file.has_mtime &&
+               got->n_tensors == want->file.n_tensors &&
                got->size == (size_known ? (uint64_t)want->size : want->file.size);
     if (same && got->has_mode) same = got->mode == want->file.mode;
-    if (same && got->has_mtime) same = got->mtime_s == want->file.mtime_s && got->mtime_ns == want->file.mtime_ns;
+    if (same && got->has_mtime)
+        same = got->mtime_s == want->file.mtime_s && got->mtime_ns == want->file.mtime_ns;
     for (i = 0; same && i < got->n_tensors; i++) {
         const lmc_tensor *a = &got->tensors[i], *b = &want->file.tensors[i];
-        same = strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank && a->offset == b->offset &&
-               a->size == b->size && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+        same = strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 &&
+               a->rank == b->rank && a->offset == b->offset && a->size == b->size &&
+               (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
     }
     return same;
 }
@@ -386,7 +404,8 @@ static inline int t_on_end(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;
     if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
-    r->wrong |= !r->open || number != r->file || r->at != r->model->files[r->file].size || file->size != r->at;
+    r->wrong |= !r->open || number != r->file || r->at != r->model->files[r->file].size ||
+                file->size != r->at;
     if (!r->wrong) {
         r->wrong |= !t_same_file(file, &r->model->files[number], 1);
         r->wrong |= file->crc != t_crc32c(0, r->model->files[number].data, r->at);
@@ -397,7 +416,8 @@ static inline int t_on_end(void *user, const lmc_file *file, size_t number)
 }
 
 /* What was delivered before. */
-static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                             size_t size)
 {
     t_restore *r = (t_restore *)user;
     uint64_t there;
@@ -410,8 +430,11 @@ static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t
     return LMC_OK;
 }
 
-/* Restore from memory; *wrong: something was delivered, or success reported, that is not the model's. */
-static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in, lmc_restore_options *options, uint8_t identity[32], int *wrong)
+/* Restore from memory; *wrong: something was delivered, or success reported, that is not the
+ * model's. */
+static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in,
+                                              lmc_restore_options *options, uint8_t identity[32],
+                                              int *wrong)
 {
     t_restore r;
     lmc_stream stream;
@@ -431,9 +454,10 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     return status;
 }
 
-/* Open with a reader, compare everything that it says with the model, and read all bytes of all files, some tensors and ranges.
- * *wrong as above. Ends at the first error. */
-static inline enum lmc_status t_read_model(const t_model *model, t_memory *in, const lmc_reader_options *options, int *wrong)
+/* Open with a reader, compare everything that it says with the model, and read all bytes of all
+ * files, some tensors and ranges. *wrong as above. Ends at the first error. */
+static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
+                                           const lmc_reader_options *options, int *wrong)
 {
     lmc_reader *reader = NULL;
     lmc_source source;
@@ -444,7 +468,9 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in, c
     source.size = in->size;
     *wrong = 0;
     status = lmc_open_reader(&reader, &source, options);
-    if (status == LMC_OK) *wrong |= lmc_count_files(reader) != model->n_files || lmc_count_metadata(reader) != model->n_metadata;
+    if (status == LMC_OK)
+        *wrong |= lmc_count_files(reader) != model->n_files ||
+                  lmc_count_metadata(reader) != model->n_metadata;
     for (i = 0; status == LMC_OK && !*wrong && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
         const lmc_file *file = lmc_get_file(reader, i);
@@ -464,7 +490,8 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in, c
             if (status != LMC_OK) break;
             *wrong |= number != i || tensor != &file->tensors[k];
             status = lmc_read_tensor(reader, number, tensor, from, data, (size_t)part);
-            if (status == LMC_OK && part) *wrong |= memcmp(data, f->data + want->offset + from, (size_t)part) != 0;
+            if (status == LMC_OK && part)
+                *wrong |= memcmp(data, f->data + want->offset + from, (size_t)part) != 0;
         }
         free(data);
     }

@@ -1,7 +1,13 @@
-/* t_lmc.c - the implementation of lmc.h for all test programs of a build, with an allocator that counts; the tests of what is private to it. */
+/* t_lmc.c - the implementation of lmc.h for all test programs of a build, with an allocator that
+ * counts; the tests of what is private to it. */
 #include "t.h"
 
-#define LMC_REALLOC(user, ptr, old_size, new_size) t_realloc(user, ptr, old_size, new_size)
+#ifdef FUZZ_WITH_TESTS /* one object for the harnesses, too: they have a heap of their own */
+static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
+#else
+#define t_library_realloc t_realloc
+#endif
+#define LMC_REALLOC(user, ptr, old_size, new_size) t_library_realloc(user, ptr, old_size, new_size)
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
@@ -12,9 +18,10 @@
 
 long t_passed, t_failed;
 char t_about[240];
-int t_quick, t_long;
+int t_long, t_quick, t_brief;
 
-/* 16 bytes before each block hold its size, and 16 behind it (not where the address sanitizer looks) must stay as they are. */
+/* 16 bytes before each block hold its size, and 16 behind it (not where the address sanitizer
+ * looks) must stay as they are. */
 #ifdef T_ADDRESS_SANITIZER
 #define T_BEHIND 0
 #else
@@ -26,7 +33,8 @@ static void check_behind(const uint8_t *block, size_t size)
     size_t i;
     for (i = 0; i < T_BEHIND; i++) {
         if (block[16 + size + i] == 0xC5) continue;
-        printf("FAILED: something was written behind a block of %lu bytes [%s]\n", (unsigned long)size, t_about);
+        printf("FAILED: something was written behind a block of %lu bytes [%s]\n",
+               (unsigned long)size, t_about);
         fflush(stdout);
         abort();
     }
@@ -66,12 +74,15 @@ void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size)
 uint16_t t_to_bf16(uint32_t v) { return (uint16_t)lmc__to_bf16(v); }
 uint16_t t_to_f16(uint32_t v) { return (uint16_t)lmc__to_f16(v); }
 size_t t_sample_place(uint32_t i, size_t n) { return lmc__sample_place(i, n); }
-typedef char t_sample_is_the_same[T_SAMPLE_RUN == LMC__SAMPLE_RUN && T_SAMPLE_RUNS == LMC__SAMPLE_RUNS ? 1 : -1];
+typedef char
+    t_sample_is_the_same[T_SAMPLE_RUN == LMC__SAMPLE_RUN && T_SAMPLE_RUNS == LMC__SAMPLE_RUNS ? 1
+                                                                                              : -1];
 
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point)
 {
     if (!quantizer->grid.step || quantizer->table_size) return 0;
-    return ((uint32_t)quantizer->scales[group] << 16) + ((uint32_t)quantizer->grid.min + point) * quantizer->grid.step;
+    return ((uint32_t)quantizer->scales[group] << 16) +
+           ((uint32_t)quantizer->grid.min + point) * quantizer->grid.step;
 }
 
 #if defined(_WIN32)
@@ -79,4 +90,8 @@ uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t poin
 #include <io.h>
 /* Standard output as everywhere else: lines end with one byte. */
 __attribute__((constructor)) static void t_write_bytes(void) { _setmode(1, _O_BINARY); }
+#endif
+
+#ifdef FUZZ_WITH_TESTS
+#include "../fuzz/lmc.c"
 #endif

@@ -1,4 +1,5 @@
-/* t_parts.h - snapshots made of tensors that change, for the tests of deltas, and files as a base. Include it after t_io.h. */
+/* t_parts.h - snapshots made of tensors that change, for the tests of deltas, and files as a base.
+ * Include it after t_io.h. */
 #ifndef T_PARTS_H
 #define T_PARTS_H
 
@@ -21,7 +22,8 @@ static inline uint8_t *allocate(size_t size)
     return data;
 }
 
-static inline part make_part(const char *name, const char *dtype, unsigned rank, uint64_t rows, uint64_t columns, enum t_kind kind, uint64_t seed)
+static inline part make_part(const char *name, const char *dtype, unsigned rank, uint64_t rows,
+                             uint64_t columns, enum t_kind kind, uint64_t seed)
 {
     part p;
     memset(&p, 0, sizeof p);
@@ -30,7 +32,8 @@ static inline part make_part(const char *name, const char *dtype, unsigned rank,
     p.rank = rank;
     p.shape[0] = rows;
     p.shape[1] = columns;
-    p.size = (size_t)((rank > 0 ? rows : 1) * (rank > 1 ? columns : 1)) * lmc_dtype_bits(lmc_find_dtype(dtype)) / 8;
+    p.size = (size_t)((rank > 0 ? rows : 1) * (rank > 1 ? columns : 1)) *
+             lmc_dtype_bits(lmc_find_dtype(dtype)) / 8;
     p.data = allocate(p.size);
     t_fill(p.data, p.size, kind, lmc_find_dtype(dtype), seed);
     return p;
@@ -50,8 +53,10 @@ static inline void free_parts(part *parts, size_t n)
     while (n-- > 0) free(parts[n].data);
 }
 
-/* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes i-th. Shapes and twins are the parts'. */
-static inline t_file *add_shard(t_model *model, const char *path, const part *parts, const size_t *order, size_t n)
+/* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes
+ * i-th. Shapes and twins are the parts'. */
+static inline t_file *add_shard(t_model *model, const char *path, const part *parts,
+                                const size_t *order, size_t n)
 {
     lmc_tensor *tensors = (lmc_tensor *)calloc(n + 1, sizeof *tensors);
     size_t size = 301, i;
@@ -66,14 +71,16 @@ static inline t_file *add_shard(t_model *model, const char *path, const part *pa
     }
     data = allocate(size += 9);
     t_fill(data, size, T_TEXT, LMC_U8, n);
-    for (i = 0; i < n; i++) memcpy(data + tensors[i].offset, parts[order ? order[i] : i].data, (size_t)tensors[i].size);
+    for (i = 0; i < n; i++)
+        memcpy(data + tensors[i].offset, parts[order ? order[i] : i].data, (size_t)tensors[i].size);
     f = t_add_file(model, path, data, size);
     f->file.tensors = tensors;
     f->file.n_tensors = n;
     return f;
 }
 
-static inline t_file *add_text(t_model *model, const char *path, size_t size, uint64_t seed, size_t change_at)
+static inline t_file *add_text(t_model *model, const char *path, size_t size, uint64_t seed,
+                               size_t change_at)
 {
     uint8_t *data = allocate(size);
     t_fill(data, size, T_TEXT, LMC_U8, seed);
@@ -92,19 +99,26 @@ typedef struct loose {
     long reads;
 } loose;
 
-static const lmc_file *get_loose(void *user, size_t number) { return number < 16 ? &((loose *)user)->files[number] : NULL; }
+static const lmc_file *get_loose(void *user, size_t number)
+{
+    return number < 16 ? &((loose *)user)->files[number] : NULL;
+}
 
-static inline enum lmc_status read_loose(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status read_loose(void *user, size_t number, uint64_t offset, void *dst,
+                                         size_t size)
 {
     loose *l = (loose *)user;
     l->reads++;
     if (t_fails(l->calls, LMC_ERR_READ)) return LMC_ERR_READ;
-    if (number >= l->model->n_files || offset > l->model->files[number].size || size > l->model->files[number].size - offset) return LMC_ERR_READ;
+    if (number >= l->model->n_files || offset > l->model->files[number].size ||
+        size > l->model->files[number].size - offset)
+        return LMC_ERR_READ;
     memcpy(dst, l->model->files[number].data + offset, size);
     return LMC_OK;
 }
 
-static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_parallel *parallel, size_t piece)
+static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_parallel *parallel,
+                                  size_t piece)
 {
     lmc_base base;
     size_t i, k;
@@ -125,7 +139,8 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
         *file = f->file;
         file->size = f->size;
         if (file->n_tensors) {
-            file->tensors = l->tensors[i] = (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
+            file->tensors = l->tensors[i] =
+                (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
             for (k = 0; k < file->n_tensors; k++) l->tensors[i][k].twin = NULL;
         }
         CHECK_STATUS(lmc_identify_file(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
@@ -165,7 +180,8 @@ static inline lmc_reader *open_with(t_memory *memory, const lmc_reader_options *
     return reader;
 }
 
-static inline lmc_reader *open_memory(t_memory *memory, const lmc_base *base, const lmc_parallel *parallel)
+static inline lmc_reader *open_memory(t_memory *memory, const lmc_base *base,
+                                      const lmc_parallel *parallel)
 {
     lmc_reader_options options;
     memset(&options, 0, sizeof options);
@@ -181,11 +197,14 @@ typedef struct own {
     t_calls *calls;
 } own;
 
-static inline enum lmc_status read_own(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status read_own(void *user, size_t number, uint64_t offset, void *dst,
+                                       size_t size)
 {
     const own *o = (const own *)user;
     if (t_fails(o->calls, LMC_ERR_READ)) return LMC_ERR_READ;
-    if (number >= o->model->n_files || offset > o->model->files[number].size || size > o->model->files[number].size - offset) return LMC_ERR_READ;
+    if (number >= o->model->n_files || offset > o->model->files[number].size ||
+        size > o->model->files[number].size - offset)
+        return LMC_ERR_READ;
     if (size) memcpy(dst, o->model->files[number].data + offset, size);
     return LMC_OK;
 }

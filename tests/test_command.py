@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests of the command lmc, from outside: exit codes, messages, files, pipes, memory.
 
-Usage: test_command.py [--long] [-v] [NAME...]      NAME: run only tests whose name contains it
+Usage: test_command.py [--long|--brief] [-v] [NAME...]      NAME: run only tests whose name contains it
 
 LMC names the command (default build/lmc), LMC_DATA the directory of real data (default ../shared/data, both from the
-root of the repository). --long adds files of 1 to 10 GB. Python's standard library is all that is needed.
+root of the repository). --long adds files of 1 to 10 GB; --brief runs only what tests/brief.txt names. Python's standard library is all that is needed.
 SPDX-License-Identifier: MIT
 """
 import fcntl
@@ -33,6 +33,7 @@ DATA = os.path.abspath(os.environ.get("LMC_DATA") or os.path.join(ROOT, "..", "s
 SAMPLE = os.path.join(ROOT, "examples", "data", "gpt-step-001000.bf16.safetensors")
 DECODER = os.path.join(ROOT, "spec", "lmc_decode.py")
 LONG = "--long" in sys.argv
+BRIEF = os.path.join(ROOT, "tests", "brief.txt")
 MB = 1 << 20
 SANITIZED = os.environ.get("LMC_SANITIZED")  # a build under ASan or TSan: no statement about memory and time
 
@@ -2219,20 +2220,6 @@ class Together(Case):
             with open(os.path.join(path, f), "rb") as source:
                 self.assertEqual(self.read("d/" + f), source.read())
 
-    def test_deltas_of_the_readme(self):
-        with open(os.path.join(ROOT, "README.md")) as f:
-            part = f.read().split("### Deltas")[1].split("\n##")[0]
-        script = "\n".join(line[4:] for line in part.split("\n") if line.startswith("    "))
-        self.assertIn("--base", script)
-        if not os.path.exists(SAMPLE):
-            self.skipTest("no sample")
-        os.symlink(os.path.join(ROOT, "examples"), self.path("examples"))
-        os.mkdir(self.path("build"))
-        os.symlink(LMC, self.path("build/lmc"))
-        p = subprocess.run(["sh", "-ec", script], cwd=self.dir, capture_output=True)
-        self.assertEqual(p.returncode, 0, p.stderr)
-        self.assertIn(b"12 changed", p.stdout)
-
     def test_reference_decoder(self):
         if not os.path.exists(DECODER):
             self.skipTest("no reference decoder")
@@ -2303,6 +2290,7 @@ class Together(Case):
 def main(needs=LMC, left_out=(), at_end=None):
     """left_out: tests that are not expected to run everywhere. at_end: called before the last line."""
     names = [a for a in sys.argv[1:] if not a.startswith("-")]
+    brief = [line.split(" ")[1] for line in open(BRIEF).read().splitlines() if line.startswith(os.path.basename(sys.argv[0]))] if "--brief" in sys.argv else None
     if not os.access(needs, os.X_OK):
         print("%s is missing: build it first" % needs)
         print("0 passed, 1 failed")
@@ -2310,6 +2298,10 @@ def main(needs=LMC, left_out=(), at_end=None):
     tests = []
     for suite in unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]):
         tests += [t for t in suite if not names or any(n in t.id() for n in names)]
+    if brief is not None:
+        missing = set(brief) - {t.id().replace("__main__.", "") for t in tests}
+        assert not missing, "%s names what is no test: %s" % (BRIEF, sorted(missing))
+        tests = [t for t in tests if t.id().replace("__main__.", "") in brief]
     passed = failed = skipped = 0
     for test in tests:
         result = unittest.TestResult()

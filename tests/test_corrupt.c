@@ -1,5 +1,5 @@
-/* Damaged input: never LMC_OK with other data than the original, never a read or write out of bounds.
- * test_corrupt --long multiplies the random part. */
+/* Damaged input: never LMC_OK with other data than the original, never a read or write out of
+ * bounds. test_corrupt --long multiplies the random part. */
 #include "t_io.h"
 
 static t_guard g_enc, g_dst, g_ws, g_file;
@@ -14,7 +14,8 @@ static void place(t_memory *in, const uint8_t *data, size_t size)
     memcpy(in->data, data, size);
 }
 
-/* Restore and read a damaged file. must_fail: restore checks everything, so that any damage must be found. */
+/* Restore and read a damaged file. must_fail: restore checks everything, so that any damage must be
+ * found. */
 static void try_file(const t_model *model, t_memory *in, int must_fail)
 {
     lmc_restore_options restore_options;
@@ -32,7 +33,8 @@ static void try_file(const t_model *model, t_memory *in, int must_fail)
     if (must_fail) CHECK(status >= LMC_ERR_LIMIT && status <= LMC_ERR_CHECKSUM);
     status = t_read_model(model, in, &read_options, &wrong);
     CHECK(!wrong || status != LMC_OK);
-    CHECK(status == LMC_OK || status == LMC_ERR_READ || status == LMC_ERR_NOT_FOUND || (status >= LMC_ERR_LIMIT && status <= LMC_ERR_CHECKSUM));
+    CHECK(status == LMC_OK || status == LMC_ERR_READ || status == LMC_ERR_NOT_FOUND ||
+          (status >= LMC_ERR_LIMIT && status <= LMC_ERR_CHECKSUM));
     CHECK(heap.live == 0 && heap.wrong_size == 0 && heap.peak < ((size_t)64 << 20));
 }
 
@@ -52,7 +54,8 @@ static void test_files(const t_model *model, unsigned log2_block, const char *na
         place(&in, out.data, i);
         try_file(model, &in, 1);
         for (k = 0; k < 8; k++) {
-            t_note("%s: bit %lu of byte %lu of %lu", name, (unsigned long)k, (unsigned long)i, (unsigned long)out.size);
+            t_note("%s: bit %lu of byte %lu of %lu", name, (unsigned long)k, (unsigned long)i,
+                   (unsigned long)out.size);
             place(&in, out.data, out.size);
             in.data[i] ^= (uint8_t)(1u << k);
             try_file(model, &in, 1);
@@ -68,7 +71,8 @@ static void test_files(const t_model *model, unsigned log2_block, const char *na
     }
     /* pieces of the file copied over others, runs of zeros, several bytes at once */
     for (i = 0; i < (t_quick ? 50u : 3000u); i++) {
-        size_t from = t_below(&state, out.size), to = t_below(&state, out.size), n = 1 + t_below(&state, 60);
+        size_t from = t_below(&state, out.size), to = t_below(&state, out.size),
+               n = 1 + t_below(&state, 60);
         t_note("%s: mixed up, round %lu", name, (unsigned long)i);
         place(&in, out.data, out.size);
         if (n > out.size - from) n = out.size - from;
@@ -76,7 +80,9 @@ static void test_files(const t_model *model, unsigned log2_block, const char *na
         switch (i % 3) {
         case 0: memmove(in.data + to, in.data + from, n); break;
         case 1: memset(in.data + to, i % 2 ? 0xFF : 0, n); break;
-        default: in.data[from] ^= (uint8_t)t_random(&state), in.data[to] ^= (uint8_t)t_random(&state); break;
+        default:
+            in.data[from] ^= (uint8_t)t_random(&state), in.data[to] ^= (uint8_t)t_random(&state);
+            break;
         }
         try_file(model, &in, memcmp(in.data, out.data, out.size) != 0);
     }
@@ -124,7 +130,8 @@ static void test_snapshots(void)
 static void test_noise(void)
 {
     static t_model model;
-    static const uint8_t start[12] = {0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A, 0, 1, 80, 0}; /* the first fields */
+    /* the first fields */
+    static const uint8_t start[12] = {0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A, 0, 1, 80, 0};
     lmc_restore_options options;
     t_memory in;
     size_t i;
@@ -142,7 +149,8 @@ static void test_noise(void)
             memset(in.data + 12, 0, 68);
             in.data[12] = 1;
             crc = t_crc32c(0, in.data, 76);
-            in.data[76] = (uint8_t)crc, in.data[77] = (uint8_t)(crc >> 8), in.data[78] = (uint8_t)(crc >> 16), in.data[79] = (uint8_t)(crc >> 24);
+            in.data[76] = (uint8_t)crc, in.data[77] = (uint8_t)(crc >> 8),
+            in.data[78] = (uint8_t)(crc >> 16), in.data[79] = (uint8_t)(crc >> 24);
         }
         try_file(&model, &in, 1);
         if (i % 2 == 0 && size >= 8) {
@@ -163,8 +171,10 @@ static void repair_header(uint8_t *block)
     for (i = 0; i < 4; i++) block[20 + i] = (uint8_t)(crc >> 8 * i);
 }
 
-/* Decode enc (at the guard) into exactly the size that its header announces; compare if that succeeds. base: of size bytes; or NULL. */
-static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint8_t *data, const uint8_t *base, size_t size)
+/* Decode enc (at the guard) into exactly the size that its header announces; compare if that
+ * succeeds. base: of size bytes; or NULL. */
+static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint8_t *data,
+                                 const uint8_t *base, size_t size)
 {
     lmc_block_info info;
     size_t cap = size, got = 0;
@@ -174,24 +184,44 @@ static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint
     info_status = lmc_read_block_info(enc, enc_size, origin, &info);
     if (info_status == LMC_OK && info.size <= g_dst.cap) cap = info.size;
     dst = t_tail(&g_dst, cap);
-    status = lmc_decode_block(dst, cap, &got, enc, enc_size, base, base ? size : 0, origin, g_ws.data, g_ws.cap);
-    CHECK(status == LMC_OK || (status >= LMC_ERR_UNSUPPORTED && status <= LMC_ERR_BASE_WRONG) || status == LMC_ERR_DST_TOO_SMALL);
+    status = lmc_decode_block(dst, cap, &got, enc, enc_size, base, base ? size : 0, origin,
+                              g_ws.data, g_ws.cap);
+    CHECK(status == LMC_OK || (status >= LMC_ERR_UNSUPPORTED && status <= LMC_ERR_BASE_WRONG) ||
+          status == LMC_ERR_DST_TOO_SMALL);
     if (info_status != LMC_OK) CHECK(status == info_status);
     if (status == LMC_OK) CHECK(got == cap && t_crc32c(0, dst, got) == info.crc);
-    if (status == LMC_OK && info.crc == t_crc32c(0, data, size)) CHECK(got == size && memcmp(dst, data, size) == 0);
+    if (status == LMC_OK && info.crc == t_crc32c(0, data, size))
+        CHECK(got == size && memcmp(dst, data, size) == 0);
     return status;
 }
 
 static void test_blocks(long rounds)
 {
-    static const struct { enum lmc_dtype dtype; enum t_kind kind; size_t n; enum lmc_level level; int distance; } cases[] = {
-        {LMC_BF16, T_GAUSS, 700, LMC_LEVEL_DEFAULT, 0}, {LMC_BF16, T_SPARSE, 5000, LMC_LEVEL_DEFAULT, 0}, {LMC_F32, T_GAUSS, 300, LMC_LEVEL_DEFAULT, 0}, {LMC_U8, T_TEXT, 900, LMC_LEVEL_DEFAULT, 0}, {LMC_F8_E4M3, T_GAUSS, 600, LMC_LEVEL_DEFAULT, 0},
-        {LMC_F16, T_SKEWED, 3000, LMC_LEVEL_DEFAULT, 0}, {LMC_AUTO, T_PICKLE, 2000, LMC_LEVEL_DEFAULT, 0}, {LMC_F64, T_SPECIAL, 300, LMC_LEVEL_DEFAULT, 0}, {LMC_U8, T_SPARSE, 4000, LMC_LEVEL_DEFAULT, 0}, {LMC_I16, T_RANDOM, 60, LMC_LEVEL_DEFAULT, 0},
-        {LMC_U8, T_ZERO, 100, LMC_LEVEL_DEFAULT, 0}, {LMC_BF16, T_GAUSS, 1002, LMC_LEVEL_MAX, 0},
-        {LMC_F32, T_GAUSS, 801, LMC_LEVEL_MAX, 0},
-        /* against a prediction: every so many elements differ from it */
-        {LMC_BF16, T_GAUSS, 3000, LMC_LEVEL_DEFAULT, 3}, {LMC_BF16, T_GAUSS, 9000, LMC_LEVEL_MAX, 60}, {LMC_F32, T_GAUSS, 2000, LMC_LEVEL_DEFAULT, 1},
-        {LMC_F64, T_GAUSS, 2600, LMC_LEVEL_DEFAULT, 9}, {LMC_U8, T_TEXT, 4000, LMC_LEVEL_DEFAULT, 20}};
+    static const struct {
+        enum lmc_dtype dtype;
+        enum t_kind kind;
+        size_t n;
+        enum lmc_level level;
+        int distance;
+    } cases[] = {{LMC_BF16, T_GAUSS, 700, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_BF16, T_SPARSE, 5000, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_F32, T_GAUSS, 300, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_U8, T_TEXT, 900, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_F8_E4M3, T_GAUSS, 600, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_F16, T_SKEWED, 3000, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_AUTO, T_PICKLE, 2000, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_F64, T_SPECIAL, 300, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_U8, T_SPARSE, 4000, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_I16, T_RANDOM, 60, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_U8, T_ZERO, 100, LMC_LEVEL_DEFAULT, 0},
+                 {LMC_BF16, T_GAUSS, 1002, LMC_LEVEL_MAX, 0},
+                 {LMC_F32, T_GAUSS, 801, LMC_LEVEL_MAX, 0},
+                 /* against a prediction: every so many elements differ from it */
+                 {LMC_BF16, T_GAUSS, 3000, LMC_LEVEL_DEFAULT, 3},
+                 {LMC_BF16, T_GAUSS, 9000, LMC_LEVEL_MAX, 60},
+                 {LMC_F32, T_GAUSS, 2000, LMC_LEVEL_DEFAULT, 1},
+                 {LMC_F64, T_GAUSS, 2600, LMC_LEVEL_DEFAULT, 9},
+                 {LMC_U8, T_TEXT, 4000, LMC_LEVEL_DEFAULT, 20}};
     static uint8_t data[1 << 16], prediction[1 << 16], enc[(1 << 16) + LMC_BLOCK_HEADER_SIZE];
     size_t c, i, k;
     long reached = 0, refused = 0, checksum = 0, round;
@@ -202,9 +232,13 @@ static void test_blocks(long rounds)
         int harmless = 0; /* flipped bits of the payload */
         t_fill(data, size, cases[c].kind, cases[c].dtype, c);
         memcpy(prediction, data, size);
-        for (i = 0; base && i < cases[c].n; i += (size_t)cases[c].distance) data[i * lmc_dtype_width(cases[c].dtype)] ^= (uint8_t)(i % 7);
+        for (i = 0; base && i < cases[c].n; i += (size_t)cases[c].distance)
+            data[i * lmc_dtype_width(cases[c].dtype)] ^= (uint8_t)(i % 7);
         t_note("block %lu", (unsigned long)c);
-        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, base, cases[c].dtype, cases[c].level, origin, g_ws.data, g_ws.cap), LMC_OK))
+        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, base,
+                                           cases[c].dtype, cases[c].level, origin, g_ws.data,
+                                           g_ws.cap),
+                          LMC_OK))
             continue;
         if (base) {
             lmc_block_info info;
@@ -218,18 +252,24 @@ static void test_blocks(long rounds)
             }
         }
         for (i = 0; i < enc_size; i += t_quick ? 11 : 1) {
-            t_note("block %lu: cut to %lu of %lu", (unsigned long)c, (unsigned long)i, (unsigned long)enc_size);
+            t_note("block %lu: cut to %lu of %lu", (unsigned long)c, (unsigned long)i,
+                   (unsigned long)enc_size);
             bad = t_tail(&g_enc, i);
             memcpy(bad, enc, i);
             CHECK_STATUS(try_block(bad, i, data, base, size), LMC_ERR_TRUNCATED);
             for (k = 0; k < 8; k++) {
-                t_note("block %lu: bit %lu of byte %lu of %lu", (unsigned long)c, (unsigned long)k, (unsigned long)i, (unsigned long)enc_size);
+                t_note("block %lu: bit %lu of byte %lu of %lu", (unsigned long)c, (unsigned long)k,
+                       (unsigned long)i, (unsigned long)enc_size);
                 bad = t_tail(&g_enc, enc_size);
                 memcpy(bad, enc, enc_size);
                 bad[i] ^= (uint8_t)(1u << k);
-                /* two frozen trees may agree in all that occurs: then it is the same data in other words, which try_block compares */
-                if (try_block(bad, enc_size, data, base, size) == LMC_OK) harmless += i < LMC_BLOCK_HEADER_SIZE ? 9 : 1;
-                if (i < 20) { /* the same with a header that passes; byte 1 may still mean the same data (zeros rotated) */
+                /* two frozen trees may agree in all that occurs: then it is the same data in other
+                 * words, which try_block compares */
+                if (try_block(bad, enc_size, data, base, size) == LMC_OK)
+                    harmless += i < LMC_BLOCK_HEADER_SIZE ? 9 : 1;
+                /* the same with a header that passes; byte 1 may still mean the same data (zeros
+                 * rotated) */
+                if (i < 20) {
                     repair_header(bad);
                     CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK || i == 1);
                 }
@@ -245,7 +285,10 @@ static void test_blocks(long rounds)
             memcpy(bad, enc, enc_size);
             for (i = 0; i < edits; i++) {
                 /* mostly near the start of the payload, where modes and code lengths stand */
-                size_t at = LMC_BLOCK_HEADER_SIZE + t_below(&state, round % 2 && enc_size > 64 ? 40 : enc_size - LMC_BLOCK_HEADER_SIZE);
+                size_t at =
+                    LMC_BLOCK_HEADER_SIZE + t_below(&state, round % 2 && enc_size > 64
+                                                                ? 40
+                                                                : enc_size - LMC_BLOCK_HEADER_SIZE);
                 switch (t_below(&state, 4)) {
                 case 0: bad[at] ^= (uint8_t)(1u << t_below(&state, 8)); break;
                 case 1: bad[at] = (uint8_t)t_random(&state); break;
@@ -253,17 +296,20 @@ static void test_blocks(long rounds)
                 default: bad[at] = 0xFF; break;
                 }
             }
-            if (round % 3 == 1) bad[t_below(&state, 20)] ^= (uint8_t)(1u << t_below(&state, 8)), repair_header(bad);
+            if (round % 3 == 1)
+                bad[t_below(&state, 20)] ^= (uint8_t)(1u << t_below(&state, 8)), repair_header(bad);
             if (round % 3 == 2) { /* another payload size, which the input has */
                 uint32_t payload;
-                new_size = LMC_BLOCK_HEADER_SIZE + t_below(&state, enc_size - LMC_BLOCK_HEADER_SIZE + 1);
+                new_size =
+                    LMC_BLOCK_HEADER_SIZE + t_below(&state, enc_size - LMC_BLOCK_HEADER_SIZE + 1);
                 memmove(bad + (enc_size - new_size), bad, new_size);
                 bad += enc_size - new_size;
                 payload = (uint32_t)(new_size - LMC_BLOCK_HEADER_SIZE);
                 for (i = 0; i < 4; i++) bad[8 + i] = (uint8_t)(payload >> 8 * i);
                 repair_header(bad);
             }
-            if (lmc_read_block_info(bad, new_size, origin, &info) == LMC_OK && info.encoded_size == new_size) {
+            if (lmc_read_block_info(bad, new_size, origin, &info) == LMC_OK &&
+                info.encoded_size == new_size) {
                 enum lmc_status status = try_block(bad, new_size, data, base, size);
                 reached++; /* the header passed: the payload was decoded */
                 refused += status == LMC_ERR_CORRUPT;
@@ -274,7 +320,8 @@ static void test_blocks(long rounds)
         }
     }
     t_note("mutations");
-    printf("%ld mutated payloads decoded: %ld refused as corrupt, %ld by their checksum\n", reached, refused, checksum);
+    printf("%ld mutated payloads decoded: %ld refused as corrupt, %ld by their checksum\n", reached,
+           refused, checksum);
     CHECK(reached > rounds * (long)(sizeof cases / sizeof *cases) / 3);
     CHECK(refused > rounds / 20 && checksum > rounds / 20);
 }

@@ -1,5 +1,6 @@
-/* Predictions in all three layers: blocks and tensors against any array, snapshots against a base and against themselves. What the
- * encoder avoids is built by hand, and decoded by a model that was written from the spec alone. */
+/* Predictions in all three layers: blocks and tensors against any array, snapshots against a base
+ * and against themselves. What the encoder avoids is built by hand, and decoded by a model that was
+ * written from the spec alone. */
 #include "t_parts.h"
 
 static t_guard g_src, g_base, g_enc, g_dst, g_ws;
@@ -8,7 +9,7 @@ static const lmc_position origin = {0, 0};
 /* ==== blocks ==== */
 
 static enum lmc_level g_level;
-static long g_predicted;      /* blocks that used their prediction */
+static long g_predicted; /* blocks that used their prediction */
 
 static int is_filled(const uint8_t *p, size_t size, int value)
 {
@@ -17,41 +18,61 @@ static int is_filled(const uint8_t *p, size_t size, int value)
     return i == size;
 }
 
-/* A block that has a prediction, without it, with another, with a shorter one: the right status, and dst untouched. */
-static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, size_t size, lmc_position position, uint8_t *ws, size_t ws_size)
+/* A block that has a prediction, without it, with another, with a shorter one: the right status,
+ * and dst untouched. */
+static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, size_t size,
+                         lmc_position position, uint8_t *ws, size_t ws_size)
 {
     uint8_t *const dst = t_tail(&g_dst, size);
     uint64_t state = size;
     size_t got = 4321, i;
     memset(dst, 0x6E, size);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size), LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size), LMC_ERR_BASE_WRONG);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size), LMC_ERR_BASE_WRONG);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size),
+                 LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(
+        lmc_decode_block(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size),
+        LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size),
+                 LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(
+        lmc_decode_block(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size),
+        LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(
+        lmc_decode_block(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size),
+        LMC_ERR_BASE_WRONG);
     for (i = 0; i < 4; i++) { /* the first byte, the last, two others */
         const size_t at = i == 0 ? 0 : i == 1 ? size - 1 : t_below(&state, size);
         const uint8_t bit = (uint8_t)(1u << t_below(&state, 8));
         if (i > 1 && size > 100000) break;
         base[at] ^= bit;
-        CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size), LMC_ERR_BASE_WRONG);
+        CHECK_STATUS(
+            lmc_decode_block(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size),
+            LMC_ERR_BASE_WRONG);
         base[at] ^= bit;
     }
     CHECK(got == 4321 && is_filled(dst, size, 0x6E));
 }
 
-/* Encode size bytes at src against as many at base, check all that is promised, decode to another place and in place. Returns the encoded
- * size, and leaves the block at the end of g_enc. */
-static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype, lmc_position position)
+/* Encode size bytes at src against as many at base, check all that is promised, decode to another
+ * place and in place. Returns the encoded size, and leaves the block at the end of g_enc. */
+static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype,
+                         lmc_position position)
 {
-    const size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n), bound = lmc_bound_block(size);
+    const size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n),
+                 bound = lmc_bound_block(size);
     const uint32_t crc = t_crc32c(0, src, size), base_crc = t_crc32c(0, base, size);
     uint8_t *ws = t_tail(&g_ws, ws_size), *enc = t_tail(&g_enc, bound), *dst;
     size_t enc_size = 0, direct_size = 0, dst_size = 0;
     lmc_block_info info;
 
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &direct_size, src, size, NULL, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, base, dtype, g_level, position, ws, ws_size), LMC_OK)) return 0;
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &direct_size, src, size, NULL, dtype, g_level,
+                                       position, ws, ws_size),
+                      LMC_OK))
+        return 0;
+    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, base, dtype, g_level,
+                                       position, ws, ws_size),
+                      LMC_OK))
+        return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
     CHECK(enc_size <= direct_size);
     CHECK(t_crc32c(0, src, size) == crc && t_crc32c(0, base, size) == base_crc); /* untouched */
@@ -60,63 +81,94 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
 
     memset(&info, 0, sizeof info);
     CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
-    CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc && (size_t)info.n * info.width == size);
-    CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) && !(info.stored && info.has_prediction));
+    CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc &&
+          (size_t)info.n * info.width == size);
+    CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) &&
+          !(info.stored && info.has_prediction));
     g_predicted += info.has_prediction;
 
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
-    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(
+        lmc_decode_block(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size),
+        LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0 && t_crc32c(0, base, size) == base_crc);
     if (info.has_prediction) {
         refuse_bases(enc, enc_size, base, size, position, ws, ws_size);
     } else {
-        CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size), LMC_OK);
+        CHECK_STATUS(
+            lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
+            LMC_OK);
         CHECK(memcmp(dst, src, size) == 0);
     }
     memcpy(dst, base, size);
     dst_size = 0;
-    CHECK_STATUS(lmc_decode_block(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(
+        lmc_decode_block(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size),
+        LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
 }
 
-/* As above; and buffers of every size: those that are too small, and more than is needed, which changes nothing. */
-static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype, lmc_position position)
+/* As above; and buffers of every size: those that are too small, and more than is needed, which
+ * changes nothing. */
+static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype,
+                  lmc_position position)
 {
     const size_t enc_size = round_trip(src, base, size, dtype, position);
-    const size_t ws_size = lmc_workspace_size(size / lmc_dtype_width(dtype)), step = enc_size / 11 + 1;
+    const size_t ws_size = lmc_workspace_size(size / lmc_dtype_width(dtype)),
+                 step = enc_size / 11 + 1;
     uint8_t *const enc = t_tail(&g_enc, enc_size), *const ws = t_tail(&g_ws, ws_size);
-    uint8_t *const odd_src = g_src.data + 1, *const odd_base = g_base.data + 3, *const odd_dst = g_dst.data + 5, *const odd_enc = g_enc.data + 1;
+    uint8_t *const odd_src = g_src.data + 1, *const odd_base = g_base.data + 3,
+                   *const odd_dst = g_dst.data + 5, *const odd_enc = g_enc.data + 1;
     size_t got = 12345, cap;
     lmc_block_info info;
     if (enc_size == 0) return; /* has been counted */
-    for (cap = 0; cap < enc_size; cap += cap + step >= enc_size && cap + 1 < enc_size ? enc_size - 1 - cap : step)
-        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype, g_level, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level, position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    for (cap = 0; cap < enc_size;
+         cap += cap + step >= enc_size && cap + 1 < enc_size ? enc_size - 1 - cap : step)
+        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype,
+                                      g_level, position, ws, ws_size),
+                     LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level,
+                                  position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     CHECK(got == 12345);
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype, g_level, position, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype,
+                                  g_level, position, ws, ws_size),
+                 LMC_OK);
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size, base, dtype, g_level, position, g_ws.data, g_ws.cap), LMC_OK);
-    CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size + 999), enc, enc_size) == 0); /* a larger workspace changes nothing */
+    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size,
+                                  base, dtype, g_level, position, g_ws.data, g_ws.cap),
+                 LMC_OK);
+    /* a larger workspace changes nothing */
+    CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size + 999), enc, enc_size) == 0);
     CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
     cap = lmc_workspace_size(info.n) - 1;
-    CHECK_STATUS(lmc_decode_block(g_dst.data, size, &got, enc, enc_size, base, size, position, t_tail(&g_ws, cap), cap), LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_block(g_dst.data, size - 1, &got, enc, enc_size, base, size, position, ws, ws_size), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_decode_block(g_dst.data, size, &got, enc, enc_size, base, size, position,
+                                  t_tail(&g_ws, cap), cap),
+                 LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_block(g_dst.data, size - 1, &got, enc, enc_size, base, size, position,
+                                  ws, ws_size),
+                 LMC_ERR_DST_TOO_SMALL);
     /* no alignment: everything at odd addresses */
     memmove(odd_src, src, size);
     memmove(odd_base, base, size);
-    CHECK_STATUS(lmc_encode_block(odd_enc, lmc_bound_block(size), &got, odd_src, size, odd_base, dtype, g_level, position, g_ws.data + 7, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(odd_enc, lmc_bound_block(size), &got, odd_src, size, odd_base,
+                                  dtype, g_level, position, g_ws.data + 7, ws_size),
+                 LMC_OK);
     CHECK(got == enc_size && memcmp(odd_enc, t_tail(&g_enc, enc_size), enc_size) == 0);
-    CHECK_STATUS(lmc_decode_block(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position, g_ws.data + 9, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_decode_block(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position,
+                                  g_ws.data + 9, ws_size),
+                 LMC_OK);
     CHECK(got == size && memcmp(odd_dst, odd_src, size) == 0);
 }
 
 static void test_round_trips(void)
 {
-    static const size_t counts[] = {1, 2, 3, 5, 7, 8, 9, 31, 33, 63, 64, 65, 129, 255, 256, 257, 511, 1000, 1365, 2047, 2049, 4097, 8191, 8192, 8193,
-                                    12000, 16385, 65536 + 3, 1 << 20};
+    static const size_t counts[] = {1,    2,     3,     5,         7,      8,    9,    31,
+                                    33,   63,    64,    65,        129,    255,  256,  257,
+                                    511,  1000,  1365,  2047,      2049,   4097, 8191, 8192,
+                                    8193, 12000, 16385, 65536 + 3, 1 << 20};
     static const lmc_position positions[] = {{0, 0}, {1, 2}, {UINT32_MAX, UINT32_MAX}};
     int dtype, kind, how;
     size_t i;
@@ -126,22 +178,35 @@ static void test_round_trips(void)
                 for (i = 0; i < sizeof counts / sizeof *counts; i++) {
                     const enum lmc_dtype d = (enum lmc_dtype)dtype;
                     const size_t size = counts[i] * lmc_dtype_width(d);
-                    const int common = d == LMC_U8 || d == LMC_F8_E5M2 || d == LMC_I16 || d == LMC_BF16 || d == LMC_F16 || d == LMC_F32 || d == LMC_F64 ||
-                                       d == LMC_I64 || d == LMC_AUTO;
-                    const size_t turn = i + (size_t)kind + 3 * (size_t)how + 5 * (size_t)dtype; /* not everything with everything */
+                    const int common = d == LMC_U8 || d == LMC_F8_E5M2 || d == LMC_I16 ||
+                                       d == LMC_BF16 || d == LMC_F16 || d == LMC_F32 ||
+                                       d == LMC_F64 || d == LMC_I64 || d == LMC_AUTO;
+                    /* not everything with everything */
+                    const size_t turn = i + (size_t)kind + 3 * (size_t)how + 5 * (size_t)dtype;
                     uint8_t *src, *base;
                     if (!common && (kind != T_GAUSS && kind != T_SPECIAL)) continue;
-                    if (counts[i] > (common ? 2049u : 257u) && turn % (t_quick ? 31 : 5) != 0) continue;
-                    if (counts[i] > 12000 && ((kind != T_GAUSS && kind != T_SPECIAL && kind != T_SPARSE) || turn % 3 != 0)) continue;
-                    if (counts[i] > 65539 && (t_quick || (d != LMC_U8 && d != LMC_BF16 && d != LMC_F32 && d != LMC_F64) || how > T_ALL)) continue;
+                    if (counts[i] > (common ? 2049u : 257u) && turn % (t_quick ? 31 : 5) != 0)
+                        continue;
+                    if (counts[i] > 12000 &&
+                        ((kind != T_GAUSS && kind != T_SPECIAL && kind != T_SPARSE) ||
+                         turn % 3 != 0))
+                        continue;
+                    if (counts[i] > 65539 &&
+                        (t_quick ||
+                         (d != LMC_U8 && d != LMC_BF16 && d != LMC_F32 && d != LMC_F64) ||
+                         how > T_ALL))
+                        continue;
                     if (t_quick && (counts[i] > 16385 || turn % 5 != 0)) continue;
+                    if (t_brief && turn % 15 != 0) continue;
                     src = t_tail(&g_src, size);
                     base = t_tail(&g_base, size);
-                    t_note("%s %s, base %s, %lu elements%s", lmc_dtype_name(d), t_kind_names[kind], t_base_names[how], (unsigned long)counts[i],
-                           g_level ? ", max" : "");
+                    t_note("%s %s, base %s, %lu elements%s", lmc_dtype_name(d), t_kind_names[kind],
+                           t_base_names[how], (unsigned long)counts[i], g_level ? ", max" : "");
                     t_fill(src, size, (enum t_kind)kind, d, counts[i]);
                     t_fill_base(base, src, size, (enum t_base)how, (enum t_kind)kind, d, counts[i]);
-                    if (counts[i] <= (turn % 3 ? 9u : 257u) || (counts[i] <= 8193 && turn % 25 == 0)) edges(src, base, size, d, positions[turn % 3]);
+                    if (counts[i] <= (turn % 3 ? 9u : 257u) ||
+                        (counts[i] <= 8193 && turn % 25 == 0))
+                        edges(src, base, size, d, positions[turn % 3]);
                     else round_trip(src, base, size, d, positions[turn % 3]);
                 }
 }
@@ -149,8 +214,10 @@ static void test_round_trips(void)
 /* All pairs of special and neighbouring values. */
 static void test_pairs(void)
 {
-    static const uint32_t values[] = {0, 1, 2, 0x7F, 0x80, 0x81, 0x3F7F, 0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF};
-    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F16, LMC_I16, LMC_F32, LMC_U32, LMC_F64, LMC_I64};
+    static const uint32_t values[] = {0,      1,      2,      0x7F,   0x80,   0x81,   0x3F7F,
+                                      0x3F80, 0x3F81, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF};
+    static const enum lmc_dtype dtypes[] = {LMC_U8,  LMC_BF16, LMC_F16, LMC_I16,
+                                            LMC_F32, LMC_U32,  LMC_F64, LMC_I64};
     enum { VALUES = 2 * sizeof values / sizeof *values };
     size_t d, i, k;
     for (d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
@@ -160,25 +227,34 @@ static void test_pairs(void)
         memset(src, 0, size);
         memset(base, 0, size);
         for (i = 0; i < n; i++) {
-            const uint32_t v = values[i % VALUES / 2] | (i & 1 ? 0x8000u : 0), b = values[i / VALUES % VALUES / 2] | (i / VALUES & 1 ? 0x8000u : 0);
-            for (k = 0; k < 2 && k < width; k++) { /* the top bytes; of wider elements the lowest differ, too */
+            const uint32_t v = values[i % VALUES / 2] | (i & 1 ? 0x8000u : 0),
+                           b = values[i / VALUES % VALUES / 2] | (i / VALUES & 1 ? 0x8000u : 0);
+            /* the top bytes; of wider elements the lowest differ, too */
+            for (k = 0; k < 2 && k < width; k++) {
                 src[i * width + width - 1 - k] = (uint8_t)(v >> (width == 1 ? 0 : 8 - 8 * k));
                 base[i * width + width - 1 - k] = (uint8_t)(b >> (width == 1 ? 0 : 8 - 8 * k));
             }
-            if (width > 2) src[i * width] = (uint8_t)(i * 37), base[i * width] = (uint8_t)(i * 37 - i % 3);
+            if (width > 2)
+                src[i * width] = (uint8_t)(i * 37), base[i * width] = (uint8_t)(i * 37 - i % 3);
         }
         t_note("pairs of %s", lmc_dtype_name(dtypes[d]));
         edges(src, base, size, dtypes[d], origin);
     }
 }
 
-/* What deltas are for: the prediction is used, and most of the size is gone. Of equal elements nearly nothing is left. */
+/* What deltas are for: the prediction is used, and most of the size is gone. Of equal elements
+ * nearly nothing is left. */
 static void test_gains(void)
 {
-    static const struct { enum lmc_dtype dtype; enum t_base how; double most; } cases[] = {
-        {LMC_BF16, T_EQUAL, 0.001}, {LMC_F32, T_EQUAL, 0.001}, {LMC_U8, T_EQUAL, 0.001}, {LMC_F64, T_EQUAL, 0.001}, {LMC_I64, T_EQUAL, 0.001},
-        {LMC_BF16, T_FEW, 0.03}, {LMC_F16, T_FEW, 0.03}, {LMC_F32, T_FEW, 0.02}, {LMC_F64, T_FEW, 0.01}, {LMC_U8, T_FEW, 0.04},
-        {LMC_BF16, T_STEPS, 0.3}, {LMC_F32, T_STEPS, 0.16}, {LMC_F64, T_STEPS, 0.08}};
+    static const struct {
+        enum lmc_dtype dtype;
+        enum t_base how;
+        double most;
+    } cases[] = {{LMC_BF16, T_EQUAL, 0.001}, {LMC_F32, T_EQUAL, 0.001}, {LMC_U8, T_EQUAL, 0.001},
+                 {LMC_F64, T_EQUAL, 0.001},  {LMC_I64, T_EQUAL, 0.001}, {LMC_BF16, T_FEW, 0.03},
+                 {LMC_F16, T_FEW, 0.03},     {LMC_F32, T_FEW, 0.02},    {LMC_F64, T_FEW, 0.01},
+                 {LMC_U8, T_FEW, 0.04},      {LMC_BF16, T_STEPS, 0.3},  {LMC_F32, T_STEPS, 0.16},
+                 {LMC_F64, T_STEPS, 0.08}};
     size_t i, n = 65536;
     for (i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t size = n * lmc_dtype_width(cases[i].dtype);
@@ -187,12 +263,14 @@ static void test_gains(void)
         t_fill(src, size, T_GAUSS, cases[i].dtype, i);
         t_fill_base(base, src, size, cases[i].how, T_GAUSS, cases[i].dtype, i);
         got = round_trip(src, base, size, cases[i].dtype, origin);
-        t_note("%s %s: %lu of %lu bytes", lmc_dtype_name(cases[i].dtype), t_base_names[cases[i].how], (unsigned long)got, (unsigned long)size);
+        t_note("%s %s: %lu of %lu bytes", lmc_dtype_name(cases[i].dtype),
+               t_base_names[cases[i].how], (unsigned long)got, (unsigned long)size);
         CHECK((double)got <= cases[i].most * (double)size && t_tail(&g_enc, got)[2] == 1);
     }
 }
 
-/* Data where the sample says nothing of the rest: elements that no run of it touches are of another kind. */
+/* Data where the sample says nothing of the rest: elements that no run of it touches are of another
+ * kind. */
 static void test_luck(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
@@ -204,7 +282,8 @@ static void test_luck(void)
                 const size_t size = n * width;
                 uint8_t *src = t_tail(&g_src, size), *base = t_tail(&g_base, size);
                 uint32_t i;
-                t_note("luck: %s, %lu elements, %lu%s", lmc_dtype_name(dtypes[d]), (unsigned long)n, (unsigned long)how, g_level ? ", max" : "");
+                t_note("luck: %s, %lu elements, %lu%s", lmc_dtype_name(dtypes[d]), (unsigned long)n,
+                       (unsigned long)how, g_level ? ", max" : "");
                 t_fill(src, size, how & 1 ? T_CONSTANT : T_GAUSS, dtypes[d], n);
                 t_fill(base, size, how & 2 ? T_RANDOM : T_GAUSS, dtypes[d], n + 1);
                 for (i = 0; i < T_SAMPLE_RUNS; i++) { /* the runs are equal and random */
@@ -216,7 +295,8 @@ static void test_luck(void)
             }
 }
 
-/* Elements of low exponents change in all their bits, those of high ones do not: two classes are enough, if they part there. */
+/* Elements of low exponents change in all their bits, those of high ones do not: two classes are
+ * enough, if they part there. */
 static void test_two_classes(void)
 {
     const size_t n = 65536;
@@ -224,16 +304,21 @@ static void test_two_classes(void)
     size_t i, got = 0;
     t_note("two classes");
     for (i = 0; i < n; i++) {
-        const uint32_t exponent = 100 + (uint32_t)t_below(&seed, 16), mantissa = (uint32_t)t_below(&seed, 128);
+        const uint32_t exponent = 100 + (uint32_t)t_below(&seed, 16),
+                       mantissa = (uint32_t)t_below(&seed, 128);
         t_store16(g_base.data + 2 * i, exponent << 7 | mantissa);
-        t_store16(g_src.data + 2 * i, exponent << 7 | (exponent < 108 ? (uint32_t)t_below(&seed, 128) : mantissa));
+        t_store16(g_src.data + 2 * i,
+                  exponent << 7 | (exponent < 108 ? (uint32_t)t_below(&seed, 128) : mantissa));
     }
-    CHECK_STATUS(lmc_encode_block(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data, LMC_BF16, g_level, origin, g_ws.data, g_ws.cap), LMC_OK);
+    CHECK_STATUS(lmc_encode_block(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data,
+                                  LMC_BF16, g_level, origin, g_ws.data, g_ws.cap),
+                 LMC_OK);
     if (getenv("LMC_TEST_VERBOSE")) printf("two classes: %lu\n", (unsigned long)got);
     CHECK(got < n / 2 * 105 / 100);
 }
 
-/* A tensor's base that is missing is what is said of it, not that a workspace for smaller blocks, as there would be without, is too small. */
+/* A tensor's base that is missing is what is said of it, not that a workspace for smaller blocks,
+ * as there would be without, is too small. */
 static void test_missing_base(void)
 {
     const size_t n = 200000, size = 2 * n, ws_size = g_ws.cap;
@@ -247,11 +332,15 @@ static void test_missing_base(void)
     for (k = 0; k < size; k += 100) g_src.data[k] ^= 1;
     options.prediction = g_base.data;
     options.prediction_size = size;
-    CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, g_src.data, size, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, g_src.data, size, &options,
+                                   g_ws.data, ws_size),
+                 LMC_OK);
     CHECK(enc_size < size / 10);
     options.prediction = NULL;
     options.prediction_size = 0;
-    CHECK_STATUS(lmc_decode_tensor(g_dst.data, 0, size, g_enc.data, enc_size, size, &options, g_ws.data, lmc_tensor_workspace_size(&options)), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_decode_tensor(g_dst.data, 0, size, g_enc.data, enc_size, size, &options,
+                                   g_ws.data, lmc_tensor_workspace_size(&options)),
+                 LMC_ERR_BASE_MISSING);
 }
 
 /* ==== blocks built by hand ==== */
@@ -343,7 +432,12 @@ static void put_list(built *b, const uint8_t *list, size_t n, unsigned style)
         put_byte(b, 2);
         put_byte(b, low);
         put_byte(b, count - 1);
-        for (i = 0; i < count; i += 2) put_byte(b, (i == 0 ? 1u : 0u) | (i + 1 == count ? 0u : i + 2 == count ? 16u : 0u) | (i + 1 == count ? 1u : 0u));
+        for (i = 0; i < count; i += 2)
+            put_byte(b, (i == 0 ? 1u : 0u) |
+                            (i + 1 == count   ? 0u
+                             : i + 2 == count ? 16u
+                                              : 0u) |
+                            (i + 1 == count ? 1u : 0u));
         for (i = 0; i < n; i++) bits[i] = list[i] == high;
         put_mask(b, bits, n);
     } else if (style % 4 == 2) { /* one symbol and the escape */
@@ -385,9 +479,11 @@ static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint
     b->size = 24;
     b->layout = 1;
     for (i = 0; i < b->n; i++) {
-        const unsigned key = b->prediction ? model_key(get(base + i * b->width, b->width), b->width) : 0;
+        const unsigned key =
+            b->prediction ? model_key(get(base + i * b->width, b->width), b->width) : 0;
         class_of[i] = 0;
-        for (c = 0; c + 1 < b->n_classes; c++) class_of[i] = (uint8_t)(class_of[i] + (b->thresholds[c] <= key));
+        for (c = 0; c + 1 < b->n_classes; c++)
+            class_of[i] = (uint8_t)(class_of[i] + (b->thresholds[c] <= key));
     }
     for (c = 0; c + 1 < b->n_classes; c++) put_byte(b, b->thresholds[c]);
     for (c = 0; c < b->n_classes && b->sparse; c++) {
@@ -400,7 +496,8 @@ static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint
     for (c = 0; c < b->n_classes; c++)
         for (p = b->natural; p < b->width; p++) {
             for (m = i = 0; i < b->n; i++)
-                if (class_of[i] == c && (!b->sparse || residuals[i] != 0)) list[m++] = (uint8_t)(residuals[i] >> 8 * p);
+                if (class_of[i] == c && (!b->sparse || residuals[i] != 0))
+                    list[m++] = (uint8_t)(residuals[i] >> 8 * p);
             if (m) put_list(b, list, m, (unsigned)t_below(state, 8));
         }
 }
@@ -411,7 +508,8 @@ static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t 
     uint8_t *const enc = t_tail(&g_enc, b->size);
     memcpy(enc, b->data, b->size);
     memset(t_tail(&g_dst, size), 0x44, size);
-    return lmc_decode_block(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0, origin, t_tail(&g_ws, ws_size), ws_size);
+    return lmc_decode_block(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
+                            origin, t_tail(&g_ws, ws_size), ws_size);
 }
 
 /* What the header may not say, and what the payload may not. */
@@ -419,12 +517,15 @@ static void refuse_built(const built *good, const uint8_t *base, uint64_t *state
 {
     static built bad;
     size_t got, i;
-#define REFUSE(change, status) (bad = *good, change, repair_block(bad.data), CHECK_STATUS(decode_built(&bad, base, &got), status))
+#define REFUSE(change, status)                                                                     \
+    (bad = *good, change, repair_block(bad.data),                                                  \
+     CHECK_STATUS(decode_built(&bad, base, &got), status))
     REFUSE(bad.data[3] |= 0x80, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] = 2, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[1] |= 0x18, LMC_ERR_UNSUPPORTED);
     if (good->prediction || good->sparse) REFUSE(bad.data[1] |= 0x08, LMC_ERR_CORRUPT); /* Joint */
-    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 0x8F) | good->width << 4), good->width < 8 ? LMC_ERR_CORRUPT : LMC_ERR_UNSUPPORTED);
+    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 0x8F) | good->width << 4),
+           good->width < 8 ? LMC_ERR_CORRUPT : LMC_ERR_UNSUPPORTED);
     if (good->width > 1) {
         REFUSE(bad.data[3] = 0x10, LMC_ERR_CORRUPT);         /* Natural with one class */
         REFUSE(bad.data[3] = 0x10 | 8 | 1, LMC_ERR_CORRUPT); /* and with Sparse */
@@ -432,7 +533,9 @@ static void refuse_built(const built *good, const uint8_t *base, uint64_t *state
     REFUSE((bad.data[1] &= 0x03, bad.data[2] = 1), LMC_ERR_CORRUPT); /* stored, but predicted */
     if (good->prediction) {
         REFUSE(bad.data[16] ^= 1, LMC_ERR_BASE_WRONG);
-        if (good->n_classes > 1) REFUSE((bad.data[2] = 0, put(bad.data + 16, 0, 4)), LMC_ERR_CORRUPT); /* classes of nothing */
+        /* classes of nothing */
+        if (good->n_classes > 1)
+            REFUSE((bad.data[2] = 0, put(bad.data + 16, 0, 4)), LMC_ERR_CORRUPT);
         REFUSE((bad.data[2] = 0, bad.data[3] = 0), LMC_ERR_CORRUPT); /* Base_CRC of nothing */
     } else {
         REFUSE(bad.data[16] = 1, LMC_ERR_CORRUPT);
@@ -442,7 +545,8 @@ static void refuse_built(const built *good, const uint8_t *base, uint64_t *state
         if (i) REFUSE(bad.data[24 + i] = (uint8_t)(bad.data[23 + i] - 1), LMC_ERR_CORRUPT);
     }
     if (good->size + 1 < good->n * good->width + 24) /* a byte that nobody reads */
-        REFUSE((put(bad.data + 8, bad.size - 24 + 1, 4), bad.data[bad.size++] = 0), LMC_ERR_CORRUPT);
+        REFUSE((put(bad.data + 8, bad.size - 24 + 1, 4), bad.data[bad.size++] = 0),
+               LMC_ERR_CORRUPT);
     for (i = 0; i < 6; i++) { /* ends early: somewhere in the payload */
         const size_t cut = 1 + (i == 0 ? 0 : t_below(state, good->size - 24));
         REFUSE((bad.size -= cut, put(bad.data + 8, bad.size - 24, 4)), LMC_ERR_CORRUPT);
@@ -455,7 +559,8 @@ static void test_built(void)
     static built b;
     static uint64_t residuals[4096];
     uint64_t state = 31337;
-    long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes8 = 0, n_empty = 0, n_natural = 0, n_sparse = 0, n_unpredicted = 0;
+    long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes8 = 0, n_empty = 0,
+                n_natural = 0, n_sparse = 0, n_unpredicted = 0;
     for (round = 0; round < rounds; round++) {
         const size_t max = round % 50 == 0 ? 3000 : round % 3 == 0 ? 300 : 40;
         uint8_t *src, *base;
@@ -468,7 +573,9 @@ static void test_built(void)
         b.prediction = t_below(&state, 8) != 0;
         b.n_classes = b.prediction ? 1 + (unsigned)t_below(&state, 8) : 1;
         b.sparse = t_below(&state, 3) == 0;
-        b.natural = b.n_classes > 1 && !b.sparse && t_below(&state, 2) ? (unsigned)t_below(&state, b.width) : 0;
+        b.natural = b.n_classes > 1 && !b.sparse && t_below(&state, 2)
+                        ? (unsigned)t_below(&state, b.width)
+                        : 0;
         b.n = 1 + t_below(&state, max);
         size = b.n * b.width;
         src = t_tail(&g_src, size);
@@ -476,17 +583,28 @@ static void test_built(void)
         /* thresholds: any, with the borders 1 and 255 more often */
         for (c = 0; c + 1 < b.n_classes; c++) {
             const unsigned left = b.n_classes - 2 - c, low = c ? b.thresholds[c - 1] + 1u : 1u;
-            thresholds = t_below(&state, 3) == 0 ? (c == 0 ? 1 : 255 - left) : low + t_below(&state, 256 - left - low);
+            thresholds = t_below(&state, 3) == 0 ? (c == 0 ? 1 : 255 - left)
+                                                 : low + t_below(&state, 256 - left - low);
             b.thresholds[c] = (uint8_t)thresholds;
         }
-        t_fill(base, size, t_below(&state, 3) == 0 ? T_SPECIAL : key_spread & 1 ? T_RANDOM : T_GAUSS,
-               b.width == 1 ? LMC_F8_E4M3 : b.width == 2 ? LMC_BF16 : b.width == 4 ? LMC_F32 : LMC_F64, (uint64_t)round);
+        t_fill(base, size,
+               t_below(&state, 3) == 0 ? T_SPECIAL
+               : key_spread & 1        ? T_RANDOM
+                                       : T_GAUSS,
+               b.width == 1   ? LMC_F8_E4M3
+               : b.width == 2 ? LMC_BF16
+               : b.width == 4 ? LMC_F32
+                              : LMC_F64,
+               (uint64_t)round);
         for (p = 0; p < 8; p++) kinds[p] = (unsigned)t_below(&state, 5);
         if (!b.sparse) kinds[b.width - 1] %= 2; /* something must be smaller than the elements */
         for (i = 0; i < b.n; i++) {
             uint64_t r = 0;
             for (p = 0; p < b.width; p++) {
-                const uint64_t v = kinds[p] == 0 ? 7 : kinds[p] == 1 ? (t_random(&state) & 1) * 255 : kinds[p] == 2 ? t_random(&state) % 3 : t_random(&state) & 255;
+                const uint64_t v = kinds[p] == 0   ? 7
+                                   : kinds[p] == 1 ? (t_random(&state) & 1) * 255
+                                   : kinds[p] == 2 ? t_random(&state) % 3
+                                                   : t_random(&state) & 255;
                 r |= v << 8 * p;
             }
             if (b.sparse && t_below(&state, 4) < key_spread % 5) r = 0;
@@ -495,17 +613,24 @@ static void test_built(void)
         build(&b, residuals, base, &state);
         if (b.size - 24 >= size) continue; /* such a block may not be */
         for (i = 0; i < b.n; i++)
-            put(src + i * b.width, model_element(b.prediction ? get(base + i * b.width, b.width) : 0, residuals[i], b.width, (int)b.subtract), b.width);
+            put(src + i * b.width,
+                model_element(b.prediction ? get(base + i * b.width, b.width) : 0, residuals[i],
+                              b.width, (int)b.subtract),
+                b.width);
         put_header(&b, src, base);
-        t_note("built %ld: width %u, %s, prediction %u, %u classes, sparse %u, natural %u, %lu elements", round, b.width, b.subtract ? "subtract" : "xor",
-               b.prediction, b.n_classes, b.sparse, b.natural, (unsigned long)b.n);
+        t_note("built %ld: width %u, %s, prediction %u, %u classes, sparse %u, natural %u, %lu "
+               "elements",
+               round, b.width, b.subtract ? "subtract" : "xor", b.prediction, b.n_classes, b.sparse,
+               b.natural, (unsigned long)b.n);
         if (!CHECK_STATUS(decode_built(&b, b.prediction ? base : NULL, &got), LMC_OK)) continue;
         CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
         { /* in place */
             const size_t ws_size = lmc_workspace_size(b.n);
             memcpy(t_tail(&g_dst, size), base, size);
-            CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size), b.size, t_tail(&g_dst, size), size, origin,
-                                          t_tail(&g_ws, ws_size), ws_size), LMC_OK);
+            CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size),
+                                          b.size, t_tail(&g_dst, size), size, origin,
+                                          t_tail(&g_ws, ws_size), ws_size),
+                         LMC_OK);
             CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
         }
         n_built++;
@@ -517,7 +642,8 @@ static void test_built(void)
         if (round % 20 == 0) refuse_built(&b, b.prediction ? base : NULL, &state);
     }
     t_note("built");
-    CHECK(n_built > rounds / 3 && n_classes8 > rounds / 200 && n_natural > rounds / 50 && n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
+    CHECK(n_built > rounds / 3 && n_classes8 > rounds / 200 && n_natural > rounds / 50 &&
+          n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
 /* A mask that is longer than its elements. */
@@ -547,7 +673,8 @@ static void test_padding(void)
 
 /* ==== tensors ==== */
 
-static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, const void *prediction, size_t size)
+static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block,
+                                     const void *prediction, size_t size)
 {
     lmc_tensor_options options;
     memset(&options, 0, sizeof options);
@@ -559,11 +686,14 @@ static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, 
     return options;
 }
 
-static enum lmc_status decode_range(uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size, uint64_t total, const lmc_tensor_options *options)
+static enum lmc_status decode_range(uint64_t offset, size_t size, const uint8_t *enc,
+                                    size_t enc_size, uint64_t total,
+                                    const lmc_tensor_options *options)
 {
     const size_t ws_size = lmc_tensor_workspace_size(options);
     memset(t_tail(&g_dst, size), 0x33, size);
-    return lmc_decode_tensor(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options, t_tail(&g_ws, ws_size), ws_size);
+    return lmc_decode_tensor(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options,
+                             t_tail(&g_ws, ws_size), ws_size);
 }
 
 static void test_tensors(void)
@@ -579,18 +709,22 @@ static void test_tensors(void)
             for (how = T_EQUAL; how <= T_UNRELATED; how += 1 + (how == T_FEW ? 2 : 0)) {
                 const size_t size = counts[k] * lmc_dtype_width(dtypes[d]);
                 uint8_t *const src = t_tail(&g_src, size), *const base = t_tail(&g_base, size);
-                lmc_tensor_options options = options_of(dtypes[d], k % 2 ? 14 : 0, base, size), plain;
+                lmc_tensor_options options = options_of(dtypes[d], k % 2 ? 14 : 0, base, size),
+                                   plain;
                 const size_t ws_size = lmc_tensor_workspace_size(&options);
                 const uint64_t bound = lmc_bound_tensor(size, &options);
                 size_t enc_size = 99, got = 98, plain_size = 0;
                 uint8_t *enc, *copy;
                 if (t_quick && counts[k] > 70000) continue;
-                t_note("tensor of %s, %lu elements, base %s", lmc_dtype_name(dtypes[d]), (unsigned long)counts[k], t_base_names[how]);
+                t_note("tensor of %s, %lu elements, base %s", lmc_dtype_name(dtypes[d]),
+                       (unsigned long)counts[k], t_base_names[how]);
                 t_fill(src, size, T_GAUSS, dtypes[d], k);
                 t_fill_base(base, src, size, (enum t_base)how, T_GAUSS, dtypes[d], k);
                 CHECK(bound >= size && ws_size > 0);
                 enc = t_tail(&g_enc, (size_t)bound);
-                CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, &options, t_tail(&g_ws, ws_size), ws_size), LMC_OK);
+                CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, &options,
+                                               t_tail(&g_ws, ws_size), ws_size),
+                             LMC_OK);
                 memmove(t_tail(&g_enc, enc_size), enc, enc_size);
                 enc = t_tail(&g_enc, enc_size);
                 CHECK_STATUS(decode_range(0, size, enc, enc_size, size, &options), LMC_OK);
@@ -603,69 +737,96 @@ static void test_tensors(void)
                     uint8_t *const dst = t_tail(&g_dst, size);
                     options.parallel = &parallel;
                     if (t_quick && i == 1) continue;
-                    CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, (size_t)bound), (size_t)bound, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, (size_t)bound), (size_t)bound,
+                                                   &got, src, size, &options, g_ws.data, g_ws.cap),
+                                 LMC_OK);
                     CHECK(got == enc_size && memcmp(t_tail(&g_enc, (size_t)bound), copy, got) == 0);
                     got = 5;
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK); /* no more room than needed */
+                    /* no more room than needed */
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size, &got, src, size, &options,
+                                                   g_ws.data, g_ws.cap),
+                                 LMC_OK);
                     CHECK(got == enc_size && memcmp(g_dst.data, copy, got) == 0);
                     got = 5;
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size - 1, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size - 1, &got, src, size,
+                                                   &options, g_ws.data, g_ws.cap),
+                                 LMC_ERR_DST_TOO_SMALL);
                     CHECK(got == 5);
                     memcpy(dst, base, size);
                     options.prediction = dst;
-                    CHECK_STATUS(lmc_decode_tensor(dst, 0, size, copy, enc_size, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK_STATUS(lmc_decode_tensor(dst, 0, size, copy, enc_size, size, &options,
+                                                   g_ws.data, g_ws.cap),
+                                 LMC_OK);
                     CHECK(memcmp(dst, src, size) == 0);
                     options.prediction = base;
                 }
                 options.parallel = NULL;
                 for (i = 0; i < (t_quick ? 6u : 25u); i++) {
-                    const size_t from = i == 0 ? size - 1 : t_below(&state, size), part = i == 0 ? 1 : t_below(&state, size - from + 1);
+                    const size_t from = i == 0 ? size - 1 : t_below(&state, size),
+                                 part = i == 0 ? 1 : t_below(&state, size - from + 1);
                     CHECK_STATUS(decode_range(from, part, copy, enc_size, size, &options), LMC_OK);
                     CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
                 }
                 options.prediction_size = size - 1;
-                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
-                CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_BASE_WRONG);
+                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options),
+                             LMC_ERR_BASE_WRONG);
+                CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &got, src, size, &options,
+                                               g_ws.data, g_ws.cap),
+                             LMC_ERR_BASE_WRONG);
                 options.prediction_size = size + 1;
-                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options),
+                             LMC_ERR_BASE_WRONG);
                 options.prediction_size = size;
                 if (how <= T_STEPS && size > 1000) {
                     const size_t at = t_below(&state, size);
                     base[at] ^= 0x10;
-                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
-                    CHECK_STATUS(decode_range(at, 1, copy, enc_size, size, &options), LMC_ERR_BASE_WRONG);
+                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options),
+                                 LMC_ERR_BASE_WRONG);
+                    CHECK_STATUS(decode_range(at, 1, copy, enc_size, size, &options),
+                                 LMC_ERR_BASE_WRONG);
                     base[at] ^= 0x10;
                     plain = options;
                     plain.prediction = NULL;
                     plain.prediction_size = 0;
-                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &plain), LMC_ERR_BASE_MISSING);
-                    plain.log2_block = options.log2_block ? 14 : dtypes[d] == LMC_F32 || dtypes[d] == LMC_F64 ? 18 : 20; /* as they are with a prediction */
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &plain_size, src, size, &plain, g_ws.data, g_ws.cap), LMC_OK);
+                    CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &plain),
+                                 LMC_ERR_BASE_MISSING);
+                    /* as they are with a prediction */
+                    plain.log2_block = options.log2_block                             ? 14
+                                       : dtypes[d] == LMC_F32 || dtypes[d] == LMC_F64 ? 18
+                                                                                      : 20;
+                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &plain_size, src, size,
+                                                   &plain, g_ws.data, g_ws.cap),
+                                 LMC_OK);
                     CHECK(enc_size <= plain_size);
                 }
                 free(copy);
             }
 }
 
-
 /* ==== conversions (5.2) ==== */
 
-/* The value of a float of so many exponent and mantissa bits; infinity as the number that would come next. All are exact in a double. */
+/* The value of a float of so many exponent and mantissa bits; infinity as the number that would
+ * come next. All are exact in a double. */
 static double float_value(uint32_t v, unsigned exponent_bits, unsigned mantissa_bits)
 {
-    const int exponent = (int)(v >> mantissa_bits & ((1u << exponent_bits) - 1)), bias = (1 << (exponent_bits - 1)) - 1;
+    const int exponent = (int)(v >> mantissa_bits & ((1u << exponent_bits) - 1)),
+              bias = (1 << (exponent_bits - 1)) - 1;
     const uint32_t mantissa = v & ((1u << mantissa_bits) - 1);
-    return ldexp(exponent ? mantissa + ldexp(1, (int)mantissa_bits) : mantissa, (exponent ? exponent : 1) - bias - (int)mantissa_bits);
+    return ldexp(exponent ? mantissa + ldexp(1, (int)mantissa_bits) : mantissa,
+                 (exponent ? exponent : 1) - bias - (int)mantissa_bits);
 }
 
-/* F32 to the nearest of all floats of that kind, the even one of two. values: of all that are not negative, up to infinity. */
+/* F32 to the nearest of all floats of that kind, the even one of two. values: of all that are not
+ * negative, up to infinity. */
 static unsigned slow_round(uint32_t v, const double *values, unsigned mantissa_bits)
 {
     const unsigned sign = v >> 16 & 0x8000, infinity = (0x7FFFu >> mantissa_bits) << mantissa_bits;
     unsigned low = 0, high = infinity;
     double x;
     v &= 0x7FFFFFFF;
-    if (v > 0x7F800000) return sign | infinity | (v >> (23 - mantissa_bits) & (infinity ^ 0x7FFF)) | 1u << (mantissa_bits - 1);
+    if (v > 0x7F800000)
+        return sign | infinity | (v >> (23 - mantissa_bits) & (infinity ^ 0x7FFF)) |
+               1u << (mantissa_bits - 1);
     if (v == 0x7F800000) return sign | infinity;
     x = float_value(v, 8, 23);
     if (x >= values[infinity]) return sign | infinity;
@@ -674,7 +835,8 @@ static unsigned slow_round(uint32_t v, const double *values, unsigned mantissa_b
         if (values[middle] <= x) low = middle;
         else high = middle;
     }
-    if (2 * x > values[low] + values[high] || (2 * x == values[low] + values[high] && (low & 1))) low = high;
+    if (2 * x > values[low] + values[high] || (2 * x == values[low] + values[high] && (low & 1)))
+        low = high;
     return sign | low;
 }
 
@@ -685,7 +847,8 @@ static void try_conversion(uint32_t v)
     const unsigned bf16 = slow_round(v, g_bf16, 7), f16 = slow_round(v, g_f16, 10);
     uint8_t in[4], out[2];
     if (t_to_bf16(v) != bf16 || t_to_f16(v) != f16) {
-        t_note("F32 %08lx: to BF16 %04x, should be %04x; to F16 %04x, should be %04x", (unsigned long)v, t_to_bf16(v), bf16, t_to_f16(v), f16);
+        t_note("F32 %08lx: to BF16 %04x, should be %04x; to F16 %04x, should be %04x",
+               (unsigned long)v, t_to_bf16(v), bf16, t_to_f16(v), f16);
         CHECK(0);
     }
     put(in, v, 4);
@@ -706,9 +869,12 @@ static void test_conversions(void)
     t_note("conversions");
     for (h = 0; h < 0x10000; h += h < 0x100 ? 1 : step) {
         static const uint32_t low[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
-        for (k = 0; k < 6; k++) try_conversion(h << 16 | low[k]); /* around BF16 numbers, and around their middles */
-        if ((h & 0x7FFF) < 0x7C00) { /* around F16 numbers, and around their middles: exact in F32 */
-            float value = (float)g_f16[h & 0x7FFF], middle = (float)((g_f16[h & 0x7FFF] + g_f16[(h & 0x7FFF) + 1]) / 2);
+        /* around BF16 numbers, and around their middles */
+        for (k = 0; k < 6; k++) try_conversion(h << 16 | low[k]);
+        /* around F16 numbers, and around their middles: exact in F32 */
+        if ((h & 0x7FFF) < 0x7C00) {
+            float value = (float)g_f16[h & 0x7FFF],
+                  middle = (float)((g_f16[h & 0x7FFF] + g_f16[(h & 0x7FFF) + 1]) / 2);
             for (k = 0; k < 3; k++) {
                 memcpy(&v, &value, 4);
                 try_conversion((v + k - (v ? 1 : 0)) ^ (h & 0x8000) << 16);
@@ -720,11 +886,14 @@ static void test_conversions(void)
     for (k = 0; k < (t_quick ? 20000u : 1000000u); k++) {
         const uint64_t r = t_random(&state);
         v = (uint32_t)r;
-        if (r >> 63) v = (v & 0x807FFFFF) | (uint32_t)(100 + (r >> 32) % 46) << 23; /* where F16 has its numbers */
+        /* where F16 has its numbers */
+        if (r >> 63) v = (v & 0x807FFFFF) | (uint32_t)(100 + (r >> 32) % 46) << 23;
         try_conversion(v);
     }
-    CHECK(t_to_f16(0x477FEFFF) == 0x7BFF && t_to_f16(0x477FF000) == 0x7C00 && t_to_f16(0x33000000) == 0 && t_to_f16(0x33000001) == 1);
-    CHECK(t_to_bf16(0x7F7F7FFF) == 0x7F7F && t_to_bf16(0x7F7F8000) == 0x7F80 && t_to_bf16(0x7F800001) == 0x7FC0);
+    CHECK(t_to_f16(0x477FEFFF) == 0x7BFF && t_to_f16(0x477FF000) == 0x7C00 &&
+          t_to_f16(0x33000000) == 0 && t_to_f16(0x33000001) == 1);
+    CHECK(t_to_bf16(0x7F7F7FFF) == 0x7F7F && t_to_bf16(0x7F7F8000) == 0x7F80 &&
+          t_to_bf16(0x7F800001) == 0x7FC0);
     CHECK(t_to_f16(0xFF800001) == 0xFE00 && t_to_f16(0x7FFFFFFF) == 0x7FFF);
 }
 
@@ -742,26 +911,34 @@ static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed
         for (k = 0; k < f->file.n_tensors; k++)
             for (round = 0; round < 4; round++) {
                 const lmc_tensor *t = &file->tensors[k];
-                const size_t size = (size_t)t->size, from = round == 0 || size == 0 ? 0 : t_below(&seed, size), part_size = round == 0 ? size : t_below(&seed, size - from + 1);
-                t_note("range of %s: %lu + %lu of %lu", t->name, (unsigned long)from, (unsigned long)part_size, (unsigned long)size);
+                const size_t size = (size_t)t->size,
+                             from = round == 0 || size == 0 ? 0 : t_below(&seed, size),
+                             part_size = round == 0 ? size : t_below(&seed, size - from + 1);
+                t_note("range of %s: %lu + %lu of %lu", t->name, (unsigned long)from,
+                       (unsigned long)part_size, (unsigned long)size);
                 memset(got, 0x77, part_size + 1);
                 CHECK_STATUS(lmc_read_tensor(reader, i, t, from, got, part_size), LMC_OK);
-                CHECK(memcmp(got, f->data + t->offset + from, part_size) == 0 && got[part_size] == 0x77);
+                CHECK(memcmp(got, f->data + t->offset + from, part_size) == 0 &&
+                      got[part_size] == 0x77);
             }
         for (round = 0; round < 10; round++) {
-            const size_t from = t_below(&seed, f->size + 1), part_size = t_below(&seed, f->size - from + 1);
-            t_note("range of file %lu: %lu + %lu", (unsigned long)i, (unsigned long)from, (unsigned long)part_size);
+            const size_t from = t_below(&seed, f->size + 1),
+                         part_size = t_below(&seed, f->size - from + 1);
+            t_note("range of file %lu: %lu + %lu", (unsigned long)i, (unsigned long)from,
+                   (unsigned long)part_size);
             memset(got, 0x77, part_size + 1);
             CHECK_STATUS(lmc_read_file(reader, i, from, got, part_size), LMC_OK);
-            CHECK((part_size == 0 || memcmp(got, f->data + from, part_size) == 0) && got[part_size] == 0x77);
+            CHECK((part_size == 0 || memcmp(got, f->data + from, part_size) == 0) &&
+                  got[part_size] == 0x77);
         }
         free(got);
     }
 }
 
 /* bases: the same base in several forms, or none. *out: what was written, always the same. */
-static void check_model(const t_model *model, const lmc_base *const *bases, size_t n_bases, int twins, unsigned log2_block, enum lmc_level level,
-                        const char *name, t_memory *out)
+static void check_model(const t_model *model, const lmc_base *const *bases, size_t n_bases,
+                        int twins, unsigned log2_block, enum lmc_level level, const char *name,
+                        t_memory *out)
 {
     static const size_t pieces[] = {0, T_STREAM, 4097, 31};
     static const unsigned workers[] = {0, 5, 1, 2};
@@ -781,8 +958,11 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 lmc_parallel parallel = t_parallel(&n);
                 lmc_writer_options options;
                 t_memory again;
-                if ((t_quick && (i + k + form) % 3 != 0) || (pieces[i] == 31 && (k != 0 || total > 300000)) || (i + k > 3 && form > 0)) continue;
-                t_note("%s: write, base %lu, log2_block %u, pieces of %lu, %u workers", name, (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
+                if ((t_quick && (i + k + form) % 3 != 0) ||
+                    (pieces[i] == 31 && (k != 0 || total > 300000)) || (i + k > 3 && form > 0))
+                    continue;
+                t_note("%s: write, base %lu, log2_block %u, pieces of %lu, %u workers", name,
+                       (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
                 memset(&heap, 0, sizeof heap);
                 heap.fail_at = -1;
                 memset(&again, 0, sizeof again);
@@ -802,7 +982,8 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                     CHECK(memcmp(id, id2, 32) == 0);
                     continue;
                 }
-                CHECK(again.size == out->size && memcmp(again.data, out->data, again.size) == 0 && memcmp(id, id2, 32) == 0);
+                CHECK(again.size == out->size && memcmp(again.data, out->data, again.size) == 0 &&
+                      memcmp(id, id2, 32) == 0);
                 free(again.data);
             }
     memset(id2, 0, 32);
@@ -817,8 +998,11 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 lmc_parallel parallel = t_parallel(&n);
                 lmc_restore_options options;
                 lmc_reader_options read_options;
-                if ((t_quick && (i + k + form) % 3 != 0) || (i + k > 3 && form > 0) || pieces[i] == 31) continue;
-                t_note("%s: restore, base %lu, log2_block %u, pieces of %lu, %u workers", name, (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
+                if ((t_quick && (i + k + form) % 3 != 0) || (i + k > 3 && form > 0) ||
+                    pieces[i] == 31)
+                    continue;
+                t_note("%s: restore, base %lu, log2_block %u, pieces of %lu, %u workers", name,
+                       (unsigned long)form, log2_block, (unsigned long)pieces[i], n);
                 memset(&heap, 0, sizeof heap);
                 heap.fail_at = -1;
                 memset(&options, 0, sizeof options);
@@ -830,9 +1014,11 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 out->piece = pieces[i] == T_STREAM ? 1000 : pieces[i];
                 memset(id2, 0, sizeof id2);
                 CHECK_STATUS(t_restore_model(model, out, &options, id2, &wrong), LMC_OK);
-                CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+                CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 &&
+                      heap.wrong_size == 0);
                 if (i > 1) continue;
-                t_note("%s: read, base %lu, log2_block %u, %u workers", name, (unsigned long)form, log2_block, n);
+                t_note("%s: read, base %lu, log2_block %u, %u workers", name, (unsigned long)form,
+                       log2_block, n);
                 CHECK_STATUS(t_read_model(model, out, &read_options, &wrong), LMC_OK);
                 CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
             }
@@ -879,10 +1065,10 @@ static void make_new_model(t_model *model, const part *parts)
 {
     static const size_t order[NEW_PARTS] = {3, 9, 10, 4, 11, 2, 15, 14, 6, 13, 12, 0, 5, 8, 7, 1};
     memset(model, 0, sizeof *model);
-    add_text(model, "config.json", 2000, 1, 1500);     /* one byte differs */
+    add_text(model, "config.json", 2000, 1, 1500); /* one byte differs */
     add_shard(model, "a/weights", parts, order, 5);
     add_shard(model, "a/more weights", parts, order + 5, 4);
-    add_text(model, "notes.txt", 750, 2, SIZE_MAX);    /* of another size */
+    add_text(model, "notes.txt", 750, 2, SIZE_MAX); /* of another size */
     add_shard(model, "rest", parts, order + 9, NEW_PARTS - 9);
     t_add_file(model, "nothing", NULL, 0);
     add_text(model, "stream", 3000, 4, SIZE_MAX)->file.size = LMC_UNKNOWN_SIZE;
@@ -953,19 +1139,24 @@ static void test_snapshots(void)
         CHECK(memcmp(id, want, 32) == 0);
         CHECK(as_reader.chain_depth == 0 && as_reader.n_files == g_old.n_files);
         check_model(&g_new, bases, 3, 0, log2_block, level, "delta", &delta);
-        t_note("delta of %lu bytes, without a base %lu", (unsigned long)delta.size, (unsigned long)plain.size);
+        t_note("delta of %lu bytes, without a base %lu", (unsigned long)delta.size,
+               (unsigned long)plain.size);
         CHECK(delta.size < plain.size * 3 / 4);
         lmc_free_reader(reader);
         reader = open_memory(&delta, &as_files, NULL);
-        t_note("shares: embed %.3f, reshaped %.3f, retyped %.3f, added %.3f", share_of(reader, "embed"), share_of(reader, "reshaped"), share_of(reader, "retyped"),
+        t_note("shares: embed %.3f, reshaped %.3f, retyped %.3f, added %.3f",
+               share_of(reader, "embed"), share_of(reader, "reshaped"), share_of(reader, "retyped"),
                share_of(reader, "added"));
-        CHECK(share_of(reader, "reshaped") < 0.3 && share_of(reader, "retyped") > 0.5 && share_of(reader, "added") > 0.5);
+        CHECK(share_of(reader, "reshaped") < 0.3 && share_of(reader, "retyped") > 0.5 &&
+              share_of(reader, "added") > 0.5);
         if (i) CHECK(share_of(reader, "embed") < 0.1 && share_of(reader, "layer.0.b") < 0.9);
         lmc_free_reader(reader);
         t_note("equal to its base");
         check_model(&g_old, bases, 1, 0, log2_block, level, "equal to its base", &same);
-        t_note("equal to its base: %lu of %lu bytes", (unsigned long)same.size, (unsigned long)old.size);
-        if (i) CHECK(same.size < old.size / 50 + 6000); /* headers, index, bytes that belong to no tensor */
+        t_note("equal to its base: %lu of %lu bytes", (unsigned long)same.size,
+               (unsigned long)old.size);
+        /* headers, index, bytes that belong to no tensor */
+        if (i) CHECK(same.size < old.size / 50 + 6000);
         free(same.data);
         free(delta.data);
         free(plain.data);
@@ -976,7 +1167,8 @@ static void test_snapshots(void)
     }
 }
 
-static lmc_reader *open_link(t_memory *memory, const lmc_base *base, lmc_reader *lender, t_heap *heap)
+static lmc_reader *open_link(t_memory *memory, const lmc_base *base, lmc_reader *lender,
+                             t_heap *heap)
 {
     lmc_reader_options options;
     memset(&options, 0, sizeof options);
@@ -1000,7 +1192,8 @@ static void test_chain(void)
     for (i = 0; i < 4; i++) {
         char name[32];
         const lmc_base *base = &bases[i - (i > 0)];
-        for (k = 0; i > 0 && k < OLD_PARTS; k++) parts[i][k] = change(&parts[i - 1][k], (k + i) % 3 == 0 ? T_STEPS : T_FEW, i * 100 + k);
+        for (k = 0; i > 0 && k < OLD_PARTS; k++)
+            parts[i][k] = change(&parts[i - 1][k], (k + i) % 3 == 0 ? T_STEPS : T_FEW, i * 100 + k);
         make_old_model(&models[i], parts[i]);
         sprintf(name, "link %d of a chain", (int)i);
         check_model(&models[i], &base, i > 0, 0, 14, LMC_LEVEL_DEFAULT, name, &out[i]);
@@ -1008,11 +1201,13 @@ static void test_chain(void)
         bases[i] = lmc_make_reader_base(readers[i]);
         CHECK(bases[i].chain_depth == i);
     }
-    for (heaps[0].fail_at = heaps[1].fail_at = -1, k = 0; k < 2; k++) { /* the same with buffers of their own, and with those of the first */
+    /* the same with buffers of their own, and with those of the first */
+    for (heaps[0].fail_at = heaps[1].fail_at = -1, k = 0; k < 2; k++) {
         t_note("chain, %s", k ? "one lends to all" : "no lender");
         for (i = 0; i < 4; i++) {
             lmc_free_reader(readers[i]);
-            readers[i] = open_link(&out[i], i ? &bases[i - 1] : NULL, k && i ? readers[i - 1] : NULL, &heaps[k]);
+            readers[i] = open_link(&out[i], i ? &bases[i - 1] : NULL,
+                                   k && i ? readers[i - 1] : NULL, &heaps[k]);
             bases[i] = lmc_make_reader_base(readers[i]);
         }
         check_ranges(&models[3], readers[3], 99);
@@ -1048,10 +1243,12 @@ static void test_as_base(void)
     }
     memset(&calls, 0, sizeof calls);
     out.calls = &calls;
-    for (i = 0; i < 3; i++) { /* the first window of each file; then the one of the other file again */
+    /* the first window of each file; then the one of the other file again */
+    for (i = 0; i < 3; i++) {
         calls.calls = 0;
         calls.fail_at = i == 2 ? -1 : 0;
-        CHECK_STATUS(base.read(base.user, i % 2, 301, got, sizeof got), i == 2 ? LMC_OK : LMC_ERR_READ);
+        CHECK_STATUS(base.read(base.user, i % 2, 301, got, sizeof got),
+                     i == 2 ? LMC_OK : LMC_ERR_READ);
         calls.fail_at = -1;
         CHECK_STATUS(base.read(base.user, i % 2, 301, got, sizeof got), LMC_OK);
         CHECK(memcmp(got, g_old.files[i % 2].data + 301, sizeof got) == 0);
@@ -1075,26 +1272,29 @@ static int read_counted(void *user, uint64_t offset, void *dst, size_t size)
     return t_read_at(&c->memory, offset, dst, size);
 }
 
-/* Links that are cut differently: each is read hardly more than once, however many stand above it. */
+/* Links that are cut differently: each is read hardly more than once, however many stand above
+ * it. */
 static void test_long_chain(void)
 {
-    enum { LINKS = 12, TENSORS = 9 };
+    enum { MOST_LINKS = 12, TENSORS = 9 };
+    const size_t n_links = t_brief ? 4 : MOST_LINKS;
     static const unsigned log2_blocks[] = {14, 20, 16, 0, 18, 15};
     static part parts[2][TENSORS];
     static t_model models[2];
-    static counted links[LINKS];
+    static counted links[MOST_LINKS];
     static const char *const names[TENSORS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
-    lmc_reader *readers[LINKS];
-    lmc_base bases[LINKS];
+    lmc_reader *readers[MOST_LINKS];
+    lmc_base bases[MOST_LINKS];
     uint8_t *got;
     size_t i, k, at, size;
-    for (i = 0; i < LINKS; i++) {
+    for (i = 0; i < n_links; i++) {
         lmc_writer_options options;
         loose files;
         lmc_base base;
         for (k = 0; k < TENSORS; k++)
             parts[i % 2][k] = i ? change(&parts[1 - i % 2][k], T_FEW, i * 50 + k)
-                                : make_part(names[k], k % 4 == 3 ? "BF16" : "F32", 1, k % 3 ? 3000 + 70000 * k : 250000, 0, T_GAUSS, k);
+                                : make_part(names[k], k % 4 == 3 ? "BF16" : "F32", 1,
+                                            k % 3 ? 3000 + 70000 * k : 250000, 0, T_GAUSS, k);
         memset(&models[i % 2], 0, sizeof models[0]);
         add_shard(&models[i % 2], "model", parts[i % 2], NULL, TENSORS);
         memset(&options, 0, sizeof options);
@@ -1111,7 +1311,7 @@ static void test_long_chain(void)
         t_free_model(&models[1 - i % 2]);
         free_parts(parts[1 - i % 2], TENSORS);
     }
-    for (i = 0; i < LINKS; i++) {
+    for (i = 0; i < n_links; i++) {
         lmc_reader_options options;
         lmc_source source;
         memset(&options, 0, sizeof options);
@@ -1123,31 +1323,32 @@ static void test_long_chain(void)
         CHECK_STATUS(lmc_open_reader(&readers[i], &source, &options), LMC_OK);
         bases[i] = lmc_make_reader_base(readers[i]);
     }
-    for (i = 0; i < LINKS; i++) links[i].bytes = 0;
-    size = models[(LINKS - 1) % 2].files[0].size;
+    for (i = 0; i < n_links; i++) links[i].bytes = 0;
+    size = models[(n_links - 1) % 2].files[0].size;
     got = allocate(size);
     for (at = 0; at < size; at += 3000000) { /* in pieces that are cut like nothing else */
         const size_t part_size = size - at < 3000000 ? size - at : 3000000;
-        CHECK_STATUS(lmc_read_file(readers[LINKS - 1], 0, at, got + at, part_size), LMC_OK);
+        CHECK_STATUS(lmc_read_file(readers[n_links - 1], 0, at, got + at, part_size), LMC_OK);
     }
-    CHECK(memcmp(got, models[(LINKS - 1) % 2].files[0].data, size) == 0);
-    for (i = 0; i < LINKS; i++) {
+    CHECK(memcmp(got, models[(n_links - 1) % 2].files[0].data, size) == 0);
+    for (i = 0; i < n_links; i++) {
         const double times = (double)links[i].bytes / (double)links[i].memory.size;
         t_note("link %lu of the chain was read %.2f times", (unsigned long)i, times);
         CHECK(times < 1.8);
     }
-    for (i = LINKS; i-- > 0;) {
+    for (i = n_links; i-- > 0;) {
         lmc_free_reader(readers[i]);
         free(links[i].memory.data);
     }
     free(got);
-    t_free_model(&models[(LINKS - 1) % 2]);
-    free_parts(parts[(LINKS - 1) % 2], TENSORS);
+    t_free_model(&models[(n_links - 1) % 2]);
+    free_parts(parts[(n_links - 1) % 2], TENSORS);
 }
 
 /* -- twins -- */
 
-static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor, enum lmc_conversion conversion)
+static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor,
+                        enum lmc_conversion conversion)
 {
     lmc_twin twin;
     twin.file_number = file_number;
@@ -1161,42 +1362,70 @@ static void round_part(part *p, const part *wide, int to_bf16)
 {
     size_t i;
     for (i = 0; i < p->size / 2; i++)
-        put(p->data + 2 * i, slow_round((uint32_t)get(wide->data + 4 * i, 4), to_bf16 ? g_bf16 : g_f16, to_bf16 ? 7 : 10), 2);
+        put(p->data + 2 * i,
+            slow_round((uint32_t)get(wide->data + 4 * i, 4), to_bf16 ? g_bf16 : g_f16,
+                       to_bf16 ? 7 : 10),
+            2);
 }
 
 #define MASTERS 4u
 #define TWINS 18u
 
-/* Masters in the first file; in the second and third what is made from them, and claims of all kinds that are not true. */
-static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *claims, size_t n, uint64_t seed)
+/* Masters in the first file; in the second and third what is made from them, and claims of all
+ * kinds that are not true. */
+static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *claims, size_t n,
+                       uint64_t seed)
 {
-    static const char *const names[TWINS] = {"t.00", "t.01", "t.02", "t.03", "t.04", "t.05", "t.06", "t.07", "t.08", "t.09",
-                                             "t.10", "t.11", "t.12", "t.13", "t.14", "t.15", "t.16", "t.17"};
+    static const char *const names[TWINS] = {"t.00", "t.01", "t.02", "t.03", "t.04", "t.05",
+                                             "t.06", "t.07", "t.08", "t.09", "t.10", "t.11",
+                                             "t.12", "t.13", "t.14", "t.15", "t.16", "t.17"};
     static const size_t order[10] = {0, 2, 4, 1, 3, 5, 6, 7, 8, 9}; /* neighbours share a run */
     size_t i;
     masters[0] = make_part("m.0", "F32", 2, n, 8, T_GAUSS, seed);
     masters[1] = make_part("m.1", "F32", 1, n + 1, 0, T_SPECIAL, seed + 1);
     masters[2] = make_part("m.2", "F32", 1, 40 * n + 3, 0, T_GAUSS, seed + 2);
     masters[3] = make_part("m.3", "BF16", 1, n, 0, T_GAUSS, seed + 3);
-    for (i = 0; i + 6 < masters[2].size; i += 52) masters[2].data[i] = 0, masters[2].data[i + 1] = 0x80; /* ties of BF16 */
-    for (i = 0; i + 6 < masters[2].size; i += 124) put(masters[2].data + i, 0x33000000 + i * 4099, 4); /* F16: subnormal, overflow */
+    /* ties of BF16 */
+    for (i = 0; i + 6 < masters[2].size; i += 52)
+        masters[2].data[i] = 0, masters[2].data[i + 1] = 0x80;
+    /* F16: subnormal, overflow */
+    for (i = 0; i + 6 < masters[2].size; i += 124)
+        put(masters[2].data + i, 0x33000000 + i * 4099, 4);
     memset(model, 0, sizeof *model);
     add_shard(model, "masters", masters, NULL, MASTERS);
     for (i = 0; i < TWINS; i++) {
-        static const struct { unsigned master; enum lmc_conversion conversion; } of[TWINS] = {
-            /* true: 0 .. 6 */
-            {0, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_F32_TO_F16}, {1, LMC_CONVERT_F32_TO_BF16}, {1, LMC_CONVERT_F32_TO_F16},
-            {2, LMC_CONVERT_F32_TO_BF16}, {2, LMC_CONVERT_NONE}, {3, LMC_CONVERT_NONE},
-            /* false: other data (7, 8), the wrong conversion (9), too far to the end (10), no such file (11), a huge offset (12), later
-             * bytes (13), itself (14), a twin's bytes (15), an unknown conversion (16) */
-            {0, LMC_CONVERT_F32_TO_BF16}, {2, LMC_CONVERT_NONE}, {2, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_F32_TO_BF16}, {0, LMC_CONVERT_NONE},
-            {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE}, {0, LMC_CONVERT_NONE},
-            /* true again, and of an unknown dtype: 17 */
-            {2, LMC_CONVERT_F32_TO_F16}};
+        static const struct {
+            unsigned master;
+            enum lmc_conversion conversion;
+        } of[TWINS] = {/* true: 0 .. 6 */
+                       {0, LMC_CONVERT_F32_TO_BF16},
+                       {0, LMC_CONVERT_F32_TO_F16},
+                       {1, LMC_CONVERT_F32_TO_BF16},
+                       {1, LMC_CONVERT_F32_TO_F16},
+                       {2, LMC_CONVERT_F32_TO_BF16},
+                       {2, LMC_CONVERT_NONE},
+                       {3, LMC_CONVERT_NONE},
+                       /* false: other data (7, 8), the wrong conversion (9), too far to the end
+                        * (10), no such file (11), a huge offset (12), later bytes (13), itself
+                        * (14), a twin's bytes (15), an unknown conversion (16) */
+                       {0, LMC_CONVERT_F32_TO_BF16},
+                       {2, LMC_CONVERT_NONE},
+                       {2, LMC_CONVERT_F32_TO_BF16},
+                       {0, LMC_CONVERT_F32_TO_BF16},
+                       {0, LMC_CONVERT_NONE},
+                       {0, LMC_CONVERT_NONE},
+                       {0, LMC_CONVERT_NONE},
+                       {0, LMC_CONVERT_NONE},
+                       {0, LMC_CONVERT_NONE},
+                       {0, LMC_CONVERT_NONE},
+                       /* true again, and of an unknown dtype: 17 */
+                       {2, LMC_CONVERT_F32_TO_F16}};
         const part *m = &masters[of[i].master];
-        const int narrow = of[i].conversion != LMC_CONVERT_NONE, is_f16 = of[i].conversion == LMC_CONVERT_F32_TO_F16;
+        const int narrow = of[i].conversion != LMC_CONVERT_NONE,
+                  is_f16 = of[i].conversion == LMC_CONVERT_F32_TO_F16;
         const uint64_t elements = m->size / lmc_dtype_width(lmc_find_dtype(m->dtype));
-        twins[i] = make_part(names[i], narrow ? (is_f16 ? "F16" : "BF16") : m->dtype, 1, elements, 0, T_GAUSS, seed + 10 + i);
+        twins[i] = make_part(names[i], narrow ? (is_f16 ? "F16" : "BF16") : m->dtype, 1, elements,
+                             0, T_GAUSS, seed + 10 + i);
         if (i < 7 || i == 9 || i == 17) {
             if (narrow) round_part(&twins[i], m, i == 9 ? 0 : !is_f16);
             else memcpy(twins[i].data, m->data, m->size);
@@ -1225,7 +1454,8 @@ static void test_twins(void)
     static part masters[MASTERS], twins[TWINS], next_masters[MASTERS], next_twins[TWINS];
     static lmc_twin claims[TWINS], next_claims[TWINS];
     static const size_t sizes[] = {3, 400, 2500};
-    static const char *const names[] = {"t.00", "t.01", "t.02", "t.03", "t.04", "t.05", "t.06", "t.17"};
+    static const char *const names[] = {"t.00", "t.01", "t.02", "t.03",
+                                        "t.04", "t.05", "t.06", "t.17"};
     size_t i, k;
     for (i = 0; i < (t_quick ? 2u : 3u); i++) {
         const unsigned log2_block = i == 1 ? 14 : 0;
@@ -1239,8 +1469,11 @@ static void test_twins(void)
         make_twins(&model, masters, twins, claims, sizes[i], 1);
         make_twins(&next, next_masters, next_twins, next_claims, sizes[i], 1);
         for (k = 0; k < MASTERS; k++) /* a step later; the special ones stay */
-            if (k != 1) t_fill_base((uint8_t *)(uintptr_t)next.files[0].data + next.files[0].file.tensors[k].offset, masters[k].data, masters[k].size, T_STEPS,
-                                    T_GAUSS, lmc_find_dtype(masters[k].dtype), 9);
+            if (k != 1)
+                t_fill_base((uint8_t *)(uintptr_t)next.files[0].data +
+                                next.files[0].file.tensors[k].offset,
+                            masters[k].data, masters[k].size, T_STEPS, T_GAUSS,
+                            lmc_find_dtype(masters[k].dtype), 9);
         check_model(&model, NULL, 0, 0, log2_block, LMC_LEVEL_DEFAULT, "no twins", &plain);
         check_model(&model, NULL, 0, 1, log2_block, LMC_LEVEL_DEFAULT, "twins", &out);
         t_note("twins: %lu bytes, without %lu", (unsigned long)out.size, (unsigned long)plain.size);
@@ -1258,15 +1491,18 @@ static void test_twins(void)
         CHECK(!wrong);
         base = make_loose(&files, &model, NULL, 0);
         bases[0] = &base;
-        check_model(&next, bases, 1, 1, log2_block, LMC_LEVEL_DEFAULT, "twins within a delta", &delta);
+        check_model(&next, bases, 1, 1, log2_block, LMC_LEVEL_DEFAULT, "twins within a delta",
+                    &delta);
         t_note("twins within a delta, which is there without its base");
         reader = open_memory(&delta, NULL, NULL);
         for (k = 0; k < next.n_files; k++) {
             const lmc_file *f = lmc_get_file(reader, k);
             size_t j;
             for (j = 0; j < f->n_tensors; j++) {
-                const enum lmc_status status = lmc_read_tensor(reader, k, &f->tensors[j], 0, g_dst.data, (size_t)f->tensors[j].size);
-                CHECK(status == LMC_ERR_BASE_MISSING || (k > 0 && j > 6 && status == LMC_OK)); /* false claims do without, or may */
+                const enum lmc_status status = lmc_read_tensor(
+                    reader, k, &f->tensors[j], 0, g_dst.data, (size_t)f->tensors[j].size);
+                /* false claims do without, or may */
+                CHECK(status == LMC_ERR_BASE_MISSING || (k > 0 && j > 6 && status == LMC_OK));
             }
         }
         lmc_free_reader(reader);
@@ -1283,10 +1519,10 @@ static void test_twins(void)
     }
 }
 
-
 /* -- faults: every callback and every allocation fails once -- */
 
-/* A delta of few bytes that has everything: twins, predictions by tensors and files, files of unknown size. */
+/* A delta of few bytes that has everything: twins, predictions by tensors and files, files of
+ * unknown size. */
 typedef struct small {
     t_model old_model, model;
     part old_masters[MASTERS], old_twins[TWINS], masters[MASTERS], twins[TWINS];
@@ -1316,8 +1552,10 @@ static void make_small(small *s, size_t n)
     make_twins(&s->old_model, s->old_masters, s->old_twins, s->old_claims, n, 3);
     make_twins(&s->model, s->masters, s->twins, s->claims, n, 3);
     for (k = 0; k < MASTERS; k++)
-        t_fill_base((uint8_t *)(uintptr_t)s->model.files[0].data + s->model.files[0].file.tensors[k].offset, s->masters[k].data, s->masters[k].size, T_STEPS,
-                    T_GAUSS, lmc_find_dtype(s->masters[k].dtype), 4);
+        t_fill_base((uint8_t *)(uintptr_t)s->model.files[0].data +
+                        s->model.files[0].file.tensors[k].offset,
+                    s->masters[k].data, s->masters[k].size, T_STEPS, T_GAUSS,
+                    lmc_find_dtype(s->masters[k].dtype), 4);
     add_text(&s->old_model, "text", 900, 5, SIZE_MAX);
     add_text(&s->model, "text", 900, 5, 50);
     add_text(&s->model, "pipe", 300, 6, SIZE_MAX)->file.size = LMC_UNKNOWN_SIZE;
@@ -1341,7 +1579,8 @@ static void free_small(small *s)
 }
 
 /* lmc_identify_file and lmc_identify_base, with an allocator and a stream that may fail. */
-static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap, const lmc_parallel *parallel)
+static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
+                                const lmc_parallel *parallel)
 {
     lmc_file file = s->model.files[0].file;
     lmc_tensor tensors[MASTERS];
@@ -1371,7 +1610,8 @@ static void test_faults(void)
     int mode;
     make_small(&s, 30);
     for (mode = 0; mode < 20; mode++) {
-        static const char *const names[] = {"write", "restore", "read", "write by stream", "identify"};
+        static const char *const names[] = {"write", "restore", "read", "write by stream",
+                                            "identify"};
         const int what = mode % 5, threads = mode / 5 % 2, memory = mode / 10;
         const long step = t_quick ? 5 : 1;
         long k;
@@ -1392,20 +1632,26 @@ static void test_faults(void)
             write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
             restore_options.base = read_options.base = &s.base;
             restore_options.read_back = t_on_read_back;
-            if (threads) write_options.parallel = restore_options.parallel = read_options.parallel = &parallel;
+            if (threads)
+                write_options.parallel = restore_options.parallel = read_options.parallel =
+                    &parallel;
             s.files.calls = s.self.calls = s.out.calls = &calls;
-            t_note("%s, %s, %s %ld fails", names[what], threads ? "threads" : "serial", memory ? "allocation" : "callback", k);
+            t_note("%s, %s, %s %ld fails", names[what], threads ? "threads" : "serial",
+                   memory ? "allocation" : "callback", k);
             if (what == 0 || what == 3) {
                 t_memory out;
                 memset(&out, 0, sizeof out);
                 out.calls = &calls;
-                status = t_write_model(&s.model, &out, &write_options, what ? T_STREAM : 1000, NULL);
+                status =
+                    t_write_model(&s.model, &out, &write_options, what ? T_STREAM : 1000, NULL);
                 free(out.data);
             } else if (what == 4) {
                 status = identify(&s, &calls, &heap, threads ? &parallel : NULL);
             } else {
                 s.out.piece = 5000;
-                status = what == 1 ? t_restore_model(&s.model, &s.out, &restore_options, NULL, &wrong) : t_read_model(&s.model, &s.out, &read_options, &wrong);
+                status = what == 1
+                             ? t_restore_model(&s.model, &s.out, &restore_options, NULL, &wrong)
+                             : t_read_model(&s.model, &s.out, &read_options, &wrong);
             }
             s.files.calls = s.self.calls = s.out.calls = NULL;
             failed = memory ? heap.calls > k : calls.calls > k;
@@ -1482,7 +1728,8 @@ static void test_wrong_bases(void)
     reader = open_memory(&s.out, NULL, NULL);
     CHECK(lmc_count_files(reader) == s.model.n_files);
     CHECK_STATUS(lmc_read_file(reader, 0, 400, &byte, 1), LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(lmc_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK); /* the file of unknown size has no prediction */
+    /* the file of unknown size has no prediction */
+    CHECK_STATUS(lmc_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK);
     CHECK(byte == s.model.files[s.model.n_files - 1].data[0]);
     lmc_free_reader(reader);
     t_note("a base that is not what its identities say");
@@ -1491,12 +1738,14 @@ static void test_wrong_bases(void)
     options.read_back = t_on_read_back;
     for (i = 0; i < 40; i++) {
         const t_file *f = &s.old_model.files[i % 4];
-        uint8_t *const at = (uint8_t *)(uintptr_t)f->data + (f->file.n_tensors ? f->file.tensors[i % f->file.n_tensors].offset : i);
+        uint8_t *const at = (uint8_t *)(uintptr_t)f->data +
+                            (f->file.n_tensors ? f->file.tensors[i % f->file.n_tensors].offset : i);
         enum lmc_status status;
         *at ^= 4;
         status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
         *at ^= 4;
-        CHECK(!wrong && (status == LMC_ERR_BASE_WRONG || (status == LMC_OK && i % 4 != 0))); /* not everything of it is used */
+        /* not everything of it is used */
+        CHECK(!wrong && (status == LMC_ERR_BASE_WRONG || (status == LMC_OK && i % 4 != 0)));
     }
     t_note("arguments of bases");
     memset(&base, 0, sizeof base);
@@ -1534,7 +1783,8 @@ static void test_wrong_bases(void)
         in.size = s.model.files[0].size - 1;
         stream.read = t_read;
         stream.user = &in;
-        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT); /* tensors are not the file's */
+        /* tensors are not the file's */
+        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
         file.tensors = tensors;
         CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_TRUNCATED);
         tensors[1].size--;
@@ -1598,7 +1848,11 @@ static void test_memory(void)
         free_parts(p, 2);
     }
     for (k = 0; k < 3; k++) {
-        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : "reader", (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
+        t_note("memory of %s: %lu and %lu bytes",
+               k == 0   ? "writer"
+               : k == 1 ? "restore"
+                        : "reader",
+               (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
         CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)40 << 20);
         CHECK(peaks[k][1] < peaks[k][0] + ((size_t)1 << 20));
     }
@@ -1637,12 +1891,14 @@ static void find_layout(layout *l, const uint8_t *p)
         const uint8_t *body = entry + 32;
         l->copy[i] = (size_t)(entry + 8 - p);
         entry = body + l->body_size[i];
-        if (p[l->at[i]] == 'F') entry += 16 + 32 * (size_t)(get(body + 32, 4) ? get(body + 32, 4) : 1);
+        if (p[l->at[i]] == 'F')
+            entry += 16 + 32 * (size_t)(get(body + 32, 4) ? get(body + 32, 4) : 1);
         else entry += 8 * (size_t)((get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8]);
     }
 }
 
-/* All CRCs after an edit that has left every size as it was; the index says what the sections say. */
+/* All CRCs after an edit that has left every size as it was; the index says what the sections
+ * say. */
 static void repair_file(const layout *l, uint8_t *p)
 {
     size_t i;
@@ -1656,8 +1912,8 @@ static void repair_file(const layout *l, uint8_t *p)
     put(p + l->index_at + 20, t_crc32c(0, p + l->index_at + 24, l->index_size), 4);
 }
 
-/* Restore and read. restore_status, read_status: what must come out; -1: anything but other data; -2: of a reader, who takes the index's word for
- * a file's CRC, anything. */
+/* Restore and read. restore_status, read_status: what must come out; -1: anything but other data;
+ * -2: of a reader, who takes the index's word for a file's CRC, anything. */
 static void try_hostile(const small *s, t_memory *in, int restore_status, int read_status)
 {
     lmc_restore_options restore_options;
@@ -1683,15 +1939,19 @@ static void try_hostile(const small *s, t_memory *in, int restore_status, int re
         CHECK(status == LMC_OK || status == LMC_ERR_NOT_FOUND || status >= LMC_ERR_LIMIT);
         read_options.base = NULL;
     }
-    CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0 && heap.peak < (size_t)64 << 20);
+    CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0 &&
+          heap.peak < (size_t)64 << 20);
 }
 
 /* The number of the k-th run with that prediction and conversion. */
-static size_t find_run(const layout *l, const uint8_t *p, unsigned prediction, unsigned conversion, size_t k)
+static size_t find_run(const layout *l, const uint8_t *p, unsigned prediction, unsigned conversion,
+                       size_t k)
 {
     size_t i;
     for (i = 0; i < l->n; i++)
-        if (p[l->at[i]] == 'R' && p[l->at[i] + 24 + 9] == prediction && p[l->at[i] + 24 + 10] == conversion && k-- == 0) return i;
+        if (p[l->at[i]] == 'R' && p[l->at[i] + 24 + 9] == prediction &&
+            p[l->at[i] + 24 + 10] == conversion && k-- == 0)
+            return i;
     printf("no such run: %u, %u\n", prediction, conversion);
     abort();
 }
@@ -1723,21 +1983,24 @@ static void test_hostile(void)
     own_run = find_run(&l, original, 2, 0, 0);
     bf16_run = find_run(&l, original, 2, 1, 0);
     plain_run = find_run(&l, original, 0, 0, 0);
-    for (items = 0, i = 0; i < s.old_model.n_files; i++) items += s.old_model.files[i].file.n_tensors ? s.old_model.files[i].file.n_tensors : 1;
+    for (items = 0, i = 0; i < s.old_model.n_files; i++)
+        items += s.old_model.files[i].file.n_tensors ? s.old_model.files[i].file.n_tensors : 1;
     repair_file(&l, in.data);
     t_note("hostile: nothing is edited");
     CHECK(memcmp(in.data, original, in.size) == 0);
     try_hostile(&s, &in, LMC_OK, LMC_OK);
 #define RUN(i) (in.data + l.at[i] + 24)
 #define SEGMENT(i) (RUN(i) + 16)
-#define TRY(change, restore_status, read_status) \
-    (t_note("hostile: %s", #change), memcpy(in.data, original, in.size), change, repair_file(&l, in.data), try_hostile(&s, &in, restore_status, read_status))
+#define TRY(change, restore_status, read_status)                                                   \
+    (t_note("hostile: %s", #change), memcpy(in.data, original, in.size), change,                   \
+     repair_file(&l, in.data), try_hostile(&s, &in, restore_status, read_status))
 #define BAD(change) TRY(change, LMC_ERR_CORRUPT, LMC_ERR_CORRUPT)
     /* the header */
     TRY(put(in.data + 64, 7, 4), LMC_OK, LMC_OK); /* Chain_Depth is a hint */
     BAD(put(in.data + 64, 0, 4));
     BAD(memset(in.data + 32, 0, 32));
-    BAD((put(in.data + 64, 0, 4), memset(in.data + 32, 0, 32))); /* runs of a base that there is not */
+    /* runs of a base that there is not */
+    BAD((put(in.data + 64, 0, 4), memset(in.data + 32, 0, 32)));
     TRY(in.data[40] ^= 1, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG);
     BAD(in.data[12] |= 1); /* Sequential */
     /* items of the base */
@@ -1746,10 +2009,11 @@ static void test_hostile(void)
     BAD(put(SEGMENT(base_run) + 24, 1, 8)); /* all of the item is used: no byte more */
     BAD(put(SEGMENT(base_run) + 24, UINT64_MAX, 8));
     BAD(put(SEGMENT(base_run) + 24, (uint64_t)INT64_MAX, 8));
-    BAD(put(SEGMENT(base_run) + 24, 0 - get(SEGMENT(base_run) + 16, 8), 8)); /* their sum wraps around to 0 */
+    /* their sum wraps around to 0 */
+    BAD(put(SEGMENT(base_run) + 24, 0 - get(SEGMENT(base_run) + 16, 8), 8));
     TRY(put(SEGMENT(base_run) + 4, 0, 4), LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
     BAD((put(SEGMENT(base_run) + 4, 0, 4), SEGMENT(base_run)[24] = 1)); /* an offset into zeros */
-    BAD(SEGMENT(plain_run)[4] = 1); /* without a prediction */
+    BAD(SEGMENT(plain_run)[4] = 1);                                     /* without a prediction */
     BAD((RUN(base_run)[9] = 0, clear_bases(RUN(base_run)))); /* blocks with one in a run without */
     TRY(RUN(base_run)[9] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
     TRY(RUN(base_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
@@ -1766,20 +2030,27 @@ static void test_hostile(void)
     BAD(put(SEGMENT(own_run) + 4, s.model.n_files + 1, 4));
     BAD(put(SEGMENT(own_run) + 4, UINT32_MAX, 4));
     BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4)); /* this file, bytes to come */
-    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4), put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 8, 8), 8))); /* itself */
+    /* itself */
+    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4),
+         put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 8, 8), 8)));
     BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 2, 4)); /* a later file */
     BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size, 8));
     BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size - get(SEGMENT(own_run) + 16, 8) + 1, 8));
     BAD(put(SEGMENT(own_run) + 24, UINT64_MAX, 8));
     BAD(put(SEGMENT(own_run) + 24, 0 - get(SEGMENT(own_run) + 16, 8), 8));
-    BAD(put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 24, 8) - 4, 8)); /* other bytes than it was made from */
-    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(bf16_run), 4) + 1, 4), put(SEGMENT(own_run) + 24, get(SEGMENT(bf16_run) + 8, 8), 8))); /* a twin's */
-    BAD(put(SEGMENT(bf16_run) + 24, s.model.files[0].size - 2 * get(SEGMENT(bf16_run) + 16, 8) + 1, 8));
+    /* other bytes than it was made from */
+    BAD(put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 24, 8) - 4, 8));
+    /* a twin's */
+    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(bf16_run), 4) + 1, 4),
+         put(SEGMENT(own_run) + 24, get(SEGMENT(bf16_run) + 8, 8), 8)));
+    BAD(put(SEGMENT(bf16_run) + 24, s.model.files[0].size - 2 * get(SEGMENT(bf16_run) + 16, 8) + 1,
+            8));
     BAD(RUN(bf16_run)[10] = 0);
     BAD(RUN(bf16_run)[10] = 2);
     BAD((RUN(own_run)[10] = 1)); /* twice as many bytes are not there, or other ones */
     /* segments of odd size */
-    BAD((put(SEGMENT(bf16_run) + 16, get(SEGMENT(bf16_run) + 16, 8) - 1, 8), put(SEGMENT(bf16_run) + 32 + 8, get(SEGMENT(bf16_run) + 32 + 8, 8) - 1, 8),
+    BAD((put(SEGMENT(bf16_run) + 16, get(SEGMENT(bf16_run) + 16, 8) - 1, 8),
+         put(SEGMENT(bf16_run) + 32 + 8, get(SEGMENT(bf16_run) + 32 + 8, 8) - 1, 8),
          put(SEGMENT(bf16_run) + 32 + 16, get(SEGMENT(bf16_run) + 32 + 16, 8) + 1, 8)));
     CHECK(get(RUN(bf16_run) + 12, 4) >= 2);
     /* random ones: in the bodies of runs, and anywhere in the index */
@@ -1796,12 +2067,14 @@ static void test_hostile(void)
         }
         repair_file(&l, in.data);
         if (round % 4 == 3) { /* the index only */
-            in.data[l.index_at + 24 + t_below(&state, l.index_size)] ^= (uint8_t)(1u << t_below(&state, 8));
+            in.data[l.index_at + 24 + t_below(&state, l.index_size)] ^=
+                (uint8_t)(1u << t_below(&state, 8));
             put(in.data + l.index_at + 20, t_crc32c(0, in.data + l.index_at + 24, l.index_size), 4);
         }
         try_hostile(&s, &in, -1, round % 4 == 3 ? -2 : -1);
     }
-    /* damage without repair: every byte of the delta's sections, and of a base that is an LMC file */
+    /* damage without repair: every byte of the delta's sections, and of a base that is an LMC
+     * file */
     for (i = 0; i < in.size; i += t_quick ? 191 : 13) {
         t_note("a delta with byte %lu of %lu damaged", (unsigned long)i, (unsigned long)in.size);
         memcpy(in.data, original, in.size);

@@ -1,5 +1,5 @@
-/* Deltas over their own base: every write torn in turn, then recovered from what was kept and gone on with, until the base is the new
- * snapshot; and everything that must be refused. */
+/* Deltas over their own base: every write torn in turn, then recovered from what was kept and gone
+ * on with, until the base is the new snapshot; and everything that must be refused. */
 #include "t_parts.h"
 
 /* The files of the base, of which restoring makes the new ones. */
@@ -7,18 +7,18 @@ typedef struct disk {
     uint8_t *data[8];
     size_t size[8];
     size_t n_files;
-    const t_model *to;     /* what is to come out */
-    size_t file;           /* that is being restored */
-    uint64_t start, at;    /* of that file, and of the next byte, counted through all files */
-    uint64_t n_done;       /* bytes before that were there already */
-    uint8_t *kept;         /* what the last write() got: the journal */
+    const t_model *to;  /* what is to come out */
+    size_t file;        /* that is being restored */
+    uint64_t start, at; /* of that file, and of the next byte, counted through all files */
+    uint64_t n_done;    /* bytes before that were there already */
+    uint8_t *kept;      /* what the last write() got: the journal */
     size_t kept_size;
     uint64_t kept_at;
-    long writes, torn_at;  /* the number of the write that is torn; -1: none */
+    long writes, torn_at; /* the number of the write that is torn; -1: none */
     int wrong;
-    t_calls *calls;        /* of read_back */
-    const lmc_base *base;  /* which nobody should ask for */
-    t_heap *heap;          /* or NULL */
+    t_calls *calls;       /* of read_back */
+    const lmc_base *base; /* which nobody should ask for */
+    t_heap *heap;         /* or NULL */
 } disk;
 
 static void open_disk(disk *d, const t_model *from, const t_model *to)
@@ -28,7 +28,8 @@ static void open_disk(disk *d, const t_model *from, const t_model *to)
     d->to = to;
     d->torn_at = -1;
     d->n_files = from->n_files;
-    for (i = 0; i < d->n_files; i++) d->data[i] = (uint8_t *)t_copy(from->files[i].data, d->size[i] = from->files[i].size);
+    for (i = 0; i < d->n_files; i++)
+        d->data[i] = (uint8_t *)t_copy(from->files[i].data, d->size[i] = from->files[i].size);
 }
 
 static void close_disk(disk *d)
@@ -58,7 +59,8 @@ static int disk_begin(void *user, const lmc_file *file, size_t number)
 {
     disk *d = (disk *)user;
     size_t i;
-    d->wrong |= number >= d->n_files || file->size != d->size[number] || strcmp(file->path, d->to->files[number].file.path) != 0;
+    d->wrong |= number >= d->n_files || file->size != d->size[number] ||
+                strcmp(file->path, d->to->files[number].file.path) != 0;
     d->file = number;
     for (d->start = 0, i = 0; i < number; i++) d->start += d->size[i];
     d->at = d->n_done > d->start ? d->n_done : d->start;
@@ -68,7 +70,8 @@ static int disk_begin(void *user, const lmc_file *file, size_t number)
 static int disk_end(void *user, const lmc_file *file, size_t number)
 {
     disk *d = (disk *)user;
-    d->wrong |= number != d->file || d->at < d->start + file->size || file->crc != t_crc32c(0, d->to->files[number].data, d->size[number]);
+    d->wrong |= number != d->file || d->at < d->start + file->size ||
+                file->crc != t_crc32c(0, d->to->files[number].data, d->size[number]);
     return d->wrong;
 }
 
@@ -79,7 +82,8 @@ static int disk_write(void *user, const void *data, size_t size)
     uint8_t *const dst = d->data[d->file] + (size_t)(d->at - d->start);
     const int torn = d->writes++ == d->torn_at;
     size_t i;
-    d->wrong |= size == 0 || d->at - d->start > d->size[d->file] || size > d->size[d->file] - (d->at - d->start);
+    d->wrong |= size == 0 || d->at - d->start > d->size[d->file] ||
+                size > d->size[d->file] - (d->at - d->start);
     if (d->wrong) return 1;
     free(d->kept);
     d->kept = (uint8_t *)t_copy(data, size);
@@ -95,12 +99,14 @@ static enum lmc_status disk_read(void *user, size_t number, uint64_t offset, voi
 {
     disk *d = (disk *)user;
     if (t_fails(d->calls, LMC_ERR_READ)) return LMC_ERR_READ;
-    if (number >= d->n_files || offset > d->size[number] || size > d->size[number] - offset) return LMC_ERR_READ;
+    if (number >= d->n_files || offset > d->size[number] || size > d->size[number] - offset)
+        return LMC_ERR_READ;
     if (size) memcpy(dst, d->data[number] + offset, size);
     return LMC_OK;
 }
 
-static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done, const lmc_parallel *parallel, uint8_t identity[32])
+static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
+                             const lmc_parallel *parallel, uint8_t identity[32])
 {
     lmc_restore_options options;
     lmc_stream stream;
@@ -139,7 +145,8 @@ static part g_parts[2][OLD_PARTS], g_masters[2][3]; /* the master and its copies
 static lmc_twin g_claims[2][2];
 static t_model g_models[2];
 
-/* A master, and behind it in the same file its copies in bf16: predictions by the snapshot itself, of bytes just written. */
+/* A master, and behind it in the same file its copies in bf16: predictions by the snapshot itself,
+ * of bytes just written. */
 static void add_masters(size_t step, size_t n)
 {
     part *const p = g_masters[step];
@@ -159,14 +166,21 @@ static void make_models(size_t n)
 {
     size_t step, k;
     make_old_parts(g_parts[0], n);
-    for (k = 0; k < OLD_PARTS; k++) g_parts[1][k] = change(&g_parts[0][k], k % 4 == 3 ? T_UNRELATED : k % 2 ? T_STEPS : T_FEW, 100 + k);
+    for (k = 0; k < OLD_PARTS; k++)
+        g_parts[1][k] = change(&g_parts[0][k],
+                               k % 4 == 3 ? T_UNRELATED
+                               : k % 2    ? T_STEPS
+                                          : T_FEW,
+                               100 + k);
     g_masters[0][0] = make_part("master", "F32", 1, 20 * n, 0, T_GAUSS, 3);
     g_masters[1][0] = change(&g_masters[0][0], T_STEPS, 4);
     for (step = 0; step < 2; step++) {
         make_old_model(&g_models[step], g_parts[step]);
         add_masters(step, 20 * n);
-        for (k = 0; k < g_models[step].n_files; k++) /* a text in front of the tensors that changes, too */
-            if (g_models[step].files[k].size > 100) ((uint8_t *)(uintptr_t)g_models[step].files[k].data)[50] ^= (uint8_t)step;
+        /* a text in front of the tensors that changes, too */
+        for (k = 0; k < g_models[step].n_files; k++)
+            if (g_models[step].files[k].size > 100)
+                ((uint8_t *)(uintptr_t)g_models[step].files[k].data)[50] ^= (uint8_t)step;
     }
 }
 
@@ -213,7 +227,8 @@ static void test_kills(void)
         t_model_identity(&g_models[1], want);
         for (k = 0; k < 2; k++) {
             unsigned n = workers[k], three = 3;
-            const lmc_parallel parallel = t_parallel(&three); /* larger waves: what was done by one ends within them */
+            /* larger waves: what was done by one ends within them */
+            const lmc_parallel parallel = t_parallel(&three);
             const lmc_parallel *const p = n ? &parallel : NULL, *const other = n ? NULL : &parallel;
             long torn, n_writes;
             disk d;
@@ -233,8 +248,11 @@ static void test_kills(void)
                 uint64_t n_done = 0;
                 t_note("write %ld of %ld torn, %u workers", torn, n_writes, n);
                 open_disk(&d, &g_models[0], &g_models[1]);
-                for (attempt = 0; attempt < 3 && status != LMC_OK; attempt++) { /* twice it is killed */
-                    d.torn_at = attempt == 0 ? torn : attempt == 1 ? (torn * 7 + 1) % (n_writes - torn) : -1;
+                /* twice it is killed */
+                for (attempt = 0; attempt < 3 && status != LMC_OK; attempt++) {
+                    d.torn_at = attempt == 0   ? torn
+                                : attempt == 1 ? (torn * 7 + 1) % (n_writes - torn)
+                                               : -1;
                     status = apply(&d, &delta, n_done, attempt % 2 ? other : p, id);
                     if (attempt == 0) CHECK_STATUS(status, LMC_ERR_WRITE);
                     n_done = recover(&d);
@@ -276,7 +294,8 @@ static void test_refusals(void)
         before = (uint8_t *)t_copy(d.data[file], d.size[file]);
         t_note("another base: byte %lu of file %lu", (unsigned long)at, (unsigned long)file);
         CHECK_STATUS(apply(&d, &delta, 0, NULL, NULL), LMC_ERR_BASE_WRONG);
-        CHECK(!d.wrong && memcmp(d.data[file] + at, before + at, d.size[file] - at) == 0); /* the block was left alone */
+        /* the block was left alone */
+        CHECK(!d.wrong && memcmp(d.data[file] + at, before + at, d.size[file] - at) == 0);
         free(before);
         close_disk(&d);
     }
@@ -337,7 +356,8 @@ static void test_refusals(void)
     free_models();
 }
 
-/* Each read of the delta and of what is there fails in turn, and each allocation: what was written before is whole, and is gone on from. */
+/* Each read of the delta and of what is there fails in turn, and each allocation: what was written
+ * before is whole, and is gone on from. */
 static void test_faults(void)
 {
     unsigned three = 3;
@@ -363,7 +383,8 @@ static void test_faults(void)
             memset(&heap, 0, sizeof heap);
             calls.fail_at = memory ? -1 : k;
             heap.fail_at = memory ? k : -1;
-            t_note("in place, %s, %s %ld fails", p ? "threads" : "serial", memory ? "allocation" : "reading", k);
+            t_note("in place, %s, %s %ld fails", p ? "threads" : "serial",
+                   memory ? "allocation" : "reading", k);
             open_disk(&d, &g_models[0], &g_models[1]);
             d.heap = &heap;
             d.calls = delta.calls = &calls;
@@ -417,7 +438,8 @@ static t_model arrange(const char *second_path, const size_t *order, size_t cut)
 
 static void test_layouts(void)
 {
-    static const size_t as_they_are[] = {0, 1, 2, 3, 4, 5, 6, 7}, swapped[] = {0, 1, 2, 3, 4, 5, 7, 6};
+    static const size_t as_they_are[] = {0, 1, 2, 3, 4, 5, 6, 7},
+                        swapped[] = {0, 1, 2, 3, 4, 5, 7, 6};
     t_model same, other;
     loose files, other_files;
     lmc_base base, other_base;
@@ -432,11 +454,11 @@ static void test_layouts(void)
     CHECK(can(&plain, &base) == 0 && can(&plain, NULL) == 0 && lmc_can_restore_in_place(NULL) == 0);
     for (k = 0; k < 5; k++) {
         t_note("layout %lu", (unsigned long)k);
-        other = k == 0 ? arrange("third", as_they_are, 8)            /* another path */
-              : k == 1 ? arrange("second", swapped, 8)               /* another order */
-              : k == 2 ? arrange("second", as_they_are, 7)           /* another cut */
-              : k == 3 ? arrange("second", NULL, OLD_PARTS)          /* fewer files */
-                       : arrange("second", as_they_are, 8);
+        other = k == 0   ? arrange("third", as_they_are, 8)   /* another path */
+                : k == 1 ? arrange("second", swapped, 8)      /* another order */
+                : k == 2 ? arrange("second", as_they_are, 7)  /* another cut */
+                : k == 3 ? arrange("second", NULL, OLD_PARTS) /* fewer files */
+                         : arrange("second", as_they_are, 8);
         if (k == 4) other.files[1].size--; /* the last byte belongs to no tensor */
         if (k == 4) other.files[1].file.size--;
         other_base = make_loose(&other_files, &other, NULL, 0);

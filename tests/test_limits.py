@@ -4,7 +4,7 @@
 Usage: test_limits.py [--long] [-v] [NAME...]     NAME: only what has it in its name; --long: larger files; -v: prints what each took
 
 Of each file, valid or not, the command is asked to check, list, restore and salvage it, and must end with an exit code of its own. What is
-promised (README.md):
+promised (docs/security.md):
 
   memory   at most 8 times the size of the file, and 128 MiB, with one thread
   time     in proportion to the file and to what it restores to: here 30 seconds, with files that take one or less

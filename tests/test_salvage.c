@@ -1,5 +1,6 @@
-/* Readers of damaged files: whatever happens to a file, every block whose bytes are intact comes back, right, at its place; and nothing else does.
- * Every bit is flipped and every length tried of files that hold all there is: predictions of a base, own ones, quantised blocks. */
+/* Readers of damaged files: whatever happens to a file, every block whose bytes are intact comes
+ * back, right, at its place; and nothing else does. Every bit is flipped and every length tried of
+ * files that hold all there is: predictions of a base, own ones, quantised blocks. */
 #include "t_parts.h"
 
 static uint64_t state = 2027;
@@ -10,9 +11,9 @@ static uint64_t load64(const uint8_t *p) { return t_load32(p) | (uint64_t)t_load
 /* -- where the blocks of an intact file are, from its index -- */
 
 typedef struct place {
-    size_t at, size;        /* in the LMC file */
+    size_t at, size; /* in the LMC file */
     uint32_t run, block;
-    unsigned prediction;    /* of the run */
+    unsigned prediction; /* of the run */
     size_t file, offset, length;
 } place;
 
@@ -20,7 +21,8 @@ typedef struct place {
 typedef struct layout {
     place places[MAX_PLACES];
     size_t n, index_at;
-    size_t sections[64], section_sizes[64], n_sections; /* of the FILE and RUN sections, with their headers */
+    /* of the FILE and RUN sections, with their headers */
+    size_t sections[64], section_sizes[64], n_sections;
 } layout;
 
 static void lay_out(layout *l, const t_memory *m)
@@ -76,10 +78,10 @@ static const place *find_place(const layout *l, size_t file, uint64_t offset)
 /* -- one salvage, compared with the model -- */
 
 typedef struct outcome {
-    enum lmc_status status;     /* of opening */
-    uint8_t got[MAX_PLACES];    /* the block came back: 1; without its place: 2 */
+    enum lmc_status status;  /* of opening */
+    uint8_t got[MAX_PLACES]; /* the block came back: 1; without its place: 2 */
     size_t n_got, n_unplaced, n_lost, n_confirmed, n_contradicted, n_described;
-    uint64_t lost;              /* bytes */
+    uint64_t lost; /* bytes */
     lmc_damage damage;
     size_t peak;
 } outcome;
@@ -88,7 +90,7 @@ typedef struct setting {
     const t_model *model;
     const lmc_base *base;
     layout *l;
-    t_heap *heap;               /* or NULL */
+    t_heap *heap; /* or NULL */
 } setting;
 
 static outcome o; /* large */
@@ -128,9 +130,13 @@ static void salvage(const setting *s, t_memory *in)
         if (range.file_number == SIZE_MAX) {
             o.n_unplaced++;
             if (range.status != LMC_OK) continue;
-            for (i = 0; i < s->l->n && (s->l->places[i].run != range.position.run || s->l->places[i].block != range.position.block); i++) {}
+            for (i = 0; i < s->l->n && (s->l->places[i].run != range.position.run ||
+                                        s->l->places[i].block != range.position.block);
+                 i++) {}
             if (!CHECK(i < s->l->n && range.size == s->l->places[i].length)) continue;
-            CHECK(memcmp(range.data, s->model->files[s->l->places[i].file].data + s->l->places[i].offset, (size_t)range.size) == 0);
+            CHECK(memcmp(range.data,
+                         s->model->files[s->l->places[i].file].data + s->l->places[i].offset,
+                         (size_t)range.size) == 0);
             o.got[i] = 2;
             continue;
         }
@@ -146,7 +152,9 @@ static void salvage(const setting *s, t_memory *in)
             continue;
         }
         p = find_place(s->l, file, range.offset);
-        if (!CHECK(p && p->length == range.size && p->run == range.position.run && p->block == range.position.block)) continue;
+        if (!CHECK(p && p->length == range.size && p->run == range.position.run &&
+                   p->block == range.position.block))
+            continue;
         n = memcmp(range.data, s->model->files[file].data + p->offset, p->length) == 0;
         CHECK(n);
         if (n) {
@@ -179,8 +187,11 @@ static void salvage(const setting *s, t_memory *in)
             const t_file *f = &s->model->files[i];
             if (f->size == 0) continue;
             j = t_below(&state, f->size);
-            status = lmc_read_file(reader, i, j, byte, f->size - j < sizeof byte ? f->size - j : sizeof byte);
-            if (status == LMC_OK) CHECK(memcmp(byte, f->data + j, f->size - j < sizeof byte ? f->size - j : sizeof byte) == 0);
+            status = lmc_read_file(reader, i, j, byte,
+                                   f->size - j < sizeof byte ? f->size - j : sizeof byte);
+            if (status == LMC_OK)
+                CHECK(memcmp(byte, f->data + j,
+                             f->size - j < sizeof byte ? f->size - j : sizeof byte) == 0);
             CHECK(lmc_count_encoded(reader, i, 0, 1) == 0);
         }
     }
@@ -189,7 +200,8 @@ static void salvage(const setting *s, t_memory *in)
     CHECK(heap->live == 0 && heap->wrong_size == 0);
 }
 
-/* Every block that meets none of the bytes [from, to) of the intact file came back; `all` if those of own predictions are to, as well. */
+/* Every block that meets none of the bytes [from, to) of the intact file came back; `all` if those
+ * of own predictions are to, as well. */
 static void check_got(const setting *s, size_t from, size_t to, int without_base)
 {
     size_t i, n = 0;
@@ -202,10 +214,12 @@ static void check_got(const setting *s, size_t from, size_t to, int without_base
     for (i = 0; i < s->l->n; i++) {
         const place *p = &s->l->places[i];
         if (p->at < to && p->at + p->size > from) continue;
-        if ((p->prediction == 2 && (!own || without_base)) || (p->prediction == 1 && without_base)) continue;
+        if ((p->prediction == 2 && (!own || without_base)) || (p->prediction == 1 && without_base))
+            continue;
         n++;
         if (!CHECK(o.got[i] == 1)) {
-            printf("  run %lu block %lu at %lu\n", (unsigned long)p->run, (unsigned long)p->block, (unsigned long)p->at);
+            printf("  run %lu block %lu at %lu\n", (unsigned long)p->run, (unsigned long)p->block,
+                   (unsigned long)p->at);
             return;
         }
     }
@@ -229,8 +243,10 @@ static void test_intact(const setting *s, const t_memory *out)
     place_copy(&in, out->data, out->size);
     salvage(s, &in);
     check_got(s, 0, 0, 0);
-    CHECK(o.n_lost == 0 && o.n_unplaced == 0 && o.n_confirmed == n_tensors && o.n_described == s->model->n_files);
-    CHECK(o.damage.has_header && o.damage.has_index && o.damage.has_trailer && o.damage.is_complete && !o.damage.n_breaks && !o.damage.n_sections);
+    CHECK(o.n_lost == 0 && o.n_unplaced == 0 && o.n_confirmed == n_tensors &&
+          o.n_described == s->model->n_files);
+    CHECK(o.damage.has_header && o.damage.has_index && o.damage.has_trailer &&
+          o.damage.is_complete && !o.damage.n_breaks && !o.damage.n_sections);
 }
 
 static int in_payload(const layout *l, size_t at)
@@ -247,13 +263,16 @@ static void test_flips(const setting *s, const t_memory *out, const char *name)
     size_t i, k;
     for (i = 0; i < out->size; i += t_quick ? 23 : 1) {
         for (k = 0; k < 8; k++) {
-            t_note("%s: bit %lu of byte %lu of %lu", name, (unsigned long)k, (unsigned long)i, (unsigned long)out->size);
+            t_note("%s: bit %lu of byte %lu of %lu", name, (unsigned long)k, (unsigned long)i,
+                   (unsigned long)out->size);
             place_copy(&in, out->data, out->size);
             in.data[i] ^= (uint8_t)(1u << k);
             salvage(s, &in);
             check_got(s, i, i + 1, 0);
-            /* what is damaged is said to be, but for bits of payloads that change nothing (a tree can be written in several ways) */
-            CHECK(!o.damage.has_header || !o.damage.has_index || !o.damage.has_trailer || o.damage.n_breaks || o.damage.n_sections || o.n_lost || in_payload(s->l, i));
+            /* what is damaged is said to be, but for bits of payloads that change nothing (a tree
+             * can be written in several ways) */
+            CHECK(!o.damage.has_header || !o.damage.has_index || !o.damage.has_trailer ||
+                  o.damage.n_breaks || o.damage.n_sections || o.n_lost || in_payload(s->l, i));
             CHECK(o.damage.is_complete);
         }
     }
@@ -275,13 +294,15 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
         int without_index = i % 2;
         n = 1 + t_below(&state, i % 4 ? 20 : 200);
         if (n > s->l->index_at - i) n = s->l->index_at - i;
-        t_note("%s: %lu bytes cut out at %lu%s", name, (unsigned long)n, (unsigned long)i, without_index ? ", no trailer" : "");
+        t_note("%s: %lu bytes cut out at %lu%s", name, (unsigned long)n, (unsigned long)i,
+               without_index ? ", no trailer" : "");
         place_copy(&in, out->data, out->size - n);
         memcpy(in.data + i, out->data + i + n, out->size - n - i);
         if (without_index) in.data[in.size - 1] ^= 1;
         salvage(s, &in);
         check_got(s, i, i + n, 0);
-        t_note("%s: %lu bytes put in at %lu%s", name, (unsigned long)n, (unsigned long)i, without_index ? ", no trailer" : "");
+        t_note("%s: %lu bytes put in at %lu%s", name, (unsigned long)n, (unsigned long)i,
+               without_index ? ", no trailer" : "");
         place_copy(&in, out->data, out->size);
         in.data = t_tail(&g_file, in.size += n);
         memcpy(in.data, out->data, i);
@@ -292,7 +313,8 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
         /* between two blocks nothing is lost */
         {
             size_t j, inside = 0;
-            for (j = 0; j < s->l->n; j++) inside |= s->l->places[j].at < i && i < s->l->places[j].at + s->l->places[j].size;
+            for (j = 0; j < s->l->n; j++)
+                inside |= s->l->places[j].at < i && i < s->l->places[j].at + s->l->places[j].size;
             check_got(s, i, inside ? i + 1 : i, 0);
         }
     }
@@ -304,9 +326,11 @@ static void test_moved(const setting *s, const t_memory *out, const char *name)
     t_memory in;
     size_t i, j, k;
     for (k = 0; k < (t_quick ? 40u : 600u); k++) {
-        const place *a = &s->l->places[i = t_below(&state, s->l->n)], *b = &s->l->places[j = t_below(&state, s->l->n)];
+        const place *a = &s->l->places[i = t_below(&state, s->l->n)],
+                    *b = &s->l->places[j = t_below(&state, s->l->n)];
         int is_swap = k % 2 && a->size == b->size;
-        t_note("%s: blocks %lu and %lu, round %lu", name, (unsigned long)i, (unsigned long)j, (unsigned long)k);
+        t_note("%s: blocks %lu and %lu, round %lu", name, (unsigned long)i, (unsigned long)j,
+               (unsigned long)k);
         if (a->size > b->size && !is_swap) continue;
         place_copy(&in, out->data, out->size);
         memcpy(in.data + b->at, out->data + a->at, a->size);
@@ -318,7 +342,8 @@ static void test_moved(const setting *s, const t_memory *out, const char *name)
     }
 }
 
-/* Several things at once: a section and the index, then whatever else. What comes back is right, that is all that is asked for. */
+/* Several things at once: a section and the index, then whatever else. What comes back is right,
+ * that is all that is asked for. */
 static void test_mixtures(const setting *s, const t_memory *out, const char *name)
 {
     t_memory in;
@@ -328,7 +353,8 @@ static void test_mixtures(const setting *s, const t_memory *out, const char *nam
         size = i % 3 ? out->size : out->size - t_below(&state, out->size);
         place_copy(&in, out->data, size);
         for (k = 1 + t_below(&state, 5); k > 0 && size; k--) {
-            size_t from = t_below(&state, out->size), to = t_below(&state, size), n = 1 + t_below(&state, 60);
+            size_t from = t_below(&state, out->size), to = t_below(&state, size),
+                   n = 1 + t_below(&state, 60);
             if (n > out->size - from) n = out->size - from;
             if (n > size - to) n = size - to;
             if (i & 1) memmove(in.data + to, out->data + from, n);
@@ -338,7 +364,8 @@ static void test_mixtures(const setting *s, const t_memory *out, const char *nam
     }
 }
 
-/* A section of a run is lost, and the index is, too: where the place of its blocks is certain, they come back all the same. */
+/* A section of a run is lost, and the index is, too: where the place of its blocks is certain, they
+ * come back all the same. */
 static void test_lost_sections(const setting *s, const t_memory *out, const char *name)
 {
     t_memory in;
@@ -347,14 +374,16 @@ static void test_lost_sections(const setting *s, const t_memory *out, const char
         const size_t at = s->l->sections[i], is_run = out->data[at] == 'R';
         for (j = 0; j < s->l->section_sizes[i]; j += 5) {
             size_t b;
-            t_note("%s: section %lu damaged at %lu, and the index", name, (unsigned long)i, (unsigned long)j);
+            t_note("%s: section %lu damaged at %lu, and the index", name, (unsigned long)i,
+                   (unsigned long)j);
             place_copy(&in, out->data, s->l->index_at);
             in.data[at + j] ^= 0x10;
             salvage(s, &in);
             CHECK_STATUS(o.status, LMC_OK);
             for (b = 0; b < s->l->n; b++) {
                 const place *p = &s->l->places[b];
-                const int is_its = is_run && p->at > at && (i + 1 == s->l->n_sections || p->at < s->l->sections[i + 1]);
+                const int is_its = is_run && p->at > at &&
+                                   (i + 1 == s->l->n_sections || p->at < s->l->sections[i + 1]);
                 if (is_its) {
                     n_placed += o.got[b] == 1;
                     n_unplaced += o.got[b] == 2;
@@ -437,7 +466,8 @@ static void test_bad_disk(void)
         while (lmc_next_range(reader, &range) == LMC_OK) {
             n_read += range.status == LMC_ERR_READ;
             n_lost += range.status == LMC_ERR_NOT_FOUND;
-            if (range.status == LMC_OK) CHECK(memcmp(range.data, data + range.offset, (size_t)range.size) == 0);
+            if (range.status == LMC_OK)
+                CHECK(memcmp(range.data, data + range.offset, (size_t)range.size) == 0);
             else CHECK(range.size <= 131072);
         }
         lmc_free_reader(reader);
@@ -446,7 +476,8 @@ static void test_bad_disk(void)
     free(out.data);
 }
 
-static void test_all(const t_model *model, const lmc_writer_options *options, const lmc_base *base, const char *name)
+static void test_all(const t_model *model, const lmc_writer_options *options, const lmc_base *base,
+                     const char *name)
 {
     static layout l;
     setting s;
@@ -459,7 +490,9 @@ static void test_all(const t_model *model, const lmc_writer_options *options, co
     s.model = model;
     s.base = base;
     s.l = &l;
-    if (t_long) printf("%s: %lu bytes, %lu blocks, %lu sections\n", name, (unsigned long)out.size, (unsigned long)l.n, (unsigned long)l.n_sections);
+    if (t_long)
+        printf("%s: %lu bytes, %lu blocks, %lu sections\n", name, (unsigned long)out.size,
+               (unsigned long)l.n, (unsigned long)l.n_sections);
     test_intact(&s, &out);
     test_flips(&s, &out, name);
     test_cuts(&s, &out, name);
@@ -491,9 +524,11 @@ static void fill_blocks(uint8_t *data, size_t size, unsigned seed)
 
 static uint8_t a_data[N_A], b_data[N_B], a_new[N_A], b_new[N_B];
 
-static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tensors, unsigned seed, const lmc_twin *twin)
+static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tensors, unsigned seed,
+                       const lmc_twin *twin)
 {
-    static const uint64_t u8[1] = {16384 * 4}, bf16[2] = {20, 15}, floats[1] = {2048}, halves[1] = {2048}, none[1] = {0};
+    static const uint64_t u8[1] = {16384 * 4}, bf16[2] = {20, 15}, floats[1] = {2048},
+                          halves[1] = {2048}, none[1] = {0};
     t_file *f;
     memset(model, 0, sizeof *model);
     fill_blocks(a, N_A, seed);
@@ -594,7 +629,8 @@ static void test_snapshots(void)
     free(base_file.data);
 }
 
-/* Blocks of another file, of the same number and size: the index tells them apart; without it, two of one number are both refused. */
+/* Blocks of another file, of the same number and size: the index tells them apart; without it, two
+ * of one number are both refused. */
 static void test_foreign(void)
 {
     static t_model ours, theirs;
@@ -633,7 +669,8 @@ static void test_foreign(void)
         in.data = t_tail(&g_file, in.size += m.places[i].size);
         memcpy(in.data, a.data, l.places[i].at);
         memcpy(in.data + l.places[i].at, b.data + m.places[i].at, m.places[i].size);
-        memcpy(in.data + l.places[i].at + m.places[i].size, a.data + l.places[i].at, a.size - l.places[i].at);
+        memcpy(in.data + l.places[i].at + m.places[i].size, a.data + l.places[i].at,
+               a.size - l.places[i].at);
         in.size = l.index_at + m.places[i].size; /* no index */
         in.data = (uint8_t *)t_copy(in.data, in.size);
         salvage(&s, &in);
@@ -688,7 +725,8 @@ static void test_nested(void)
     free(b.data);
 }
 
-/* As many headers as there can be, that fit or nearly so: within bounds of time (that is, it ends) and memory. */
+/* As many headers as there can be, that fit or nearly so: within bounds of time (that is, it ends)
+ * and memory. */
 static void test_hostile(void)
 {
     static t_model model;
@@ -732,7 +770,9 @@ static void test_hostile(void)
         }
         for (i = 0; in.size + unit_size <= n; i++) {
             memset(place_of, 0, 8);
-            t_store32(place_of + 4, (uint32_t)(kind == 2 ? 7 : kind == 3 ? i * 2654435761u : i % 40));
+            t_store32(place_of + 4, (uint32_t)(kind == 2   ? 7
+                                               : kind == 3 ? i * 2654435761u
+                                                           : i % 40));
             if (kind == 4) t_store32(place_of, 5); /* of a run that nobody knows */
             t_store32(head + 12, (uint32_t)(kind == 3 ? 0 : i));
             if (kind == 5) {
@@ -751,8 +791,11 @@ static void test_hostile(void)
         source.user = &in;
         source.size = in.size;
         CHECK_STATUS(lmc_open_reader(&reader, &source, &reader_options), LMC_OK);
-        for (n_ranges = 0; lmc_next_range(reader, &range) == LMC_OK; n_ranges++) CHECK(range.status != LMC_OK);
-        if (t_long) printf("kind %d: %lu ranges, %.1f bytes of memory for each of the file\n", kind, (unsigned long)n_ranges, (double)heap.peak / (double)in.size);
+        for (n_ranges = 0; lmc_next_range(reader, &range) == LMC_OK; n_ranges++)
+            CHECK(range.status != LMC_OK);
+        if (t_long)
+            printf("kind %d: %lu ranges, %.1f bytes of memory for each of the file\n", kind,
+                   (unsigned long)n_ranges, (double)heap.peak / (double)in.size);
         CHECK(heap.peak < 16 * in.size + ((size_t)16 << 20));
         lmc_free_reader(reader);
     }
@@ -776,7 +819,8 @@ static void test_arguments(void)
     reader = open_memory(&out, NULL, NULL);
     CHECK_STATUS(lmc_next_range(reader, &range), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_get_damage(reader, &damage), LMC_ERR_ARGUMENT);
-    CHECK(lmc_confirm(reader, 0, NULL) == 0 && lmc_confirm(NULL, 0, NULL) == 0 && lmc_is_described(NULL, 0) == 0);
+    CHECK(lmc_confirm(reader, 0, NULL) == 0 && lmc_confirm(NULL, 0, NULL) == 0 &&
+          lmc_is_described(NULL, 0) == 0);
     lmc_free_reader(reader);
     CHECK_STATUS(lmc_next_range(NULL, &range), LMC_ERR_ARGUMENT);
     memset(&options, 0, sizeof options);

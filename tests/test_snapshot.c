@@ -1,8 +1,8 @@
-/* Layer 3: whole snapshots through writer, restore and reader; identities, limits, faults of every callback and allocation. */
+/* Layer 3: whole snapshots through writer, restore and reader; identities, limits, faults of every
+ * callback and allocation. */
 #include "t_io.h"
 
 #include <time.h>
-
 
 /* Bytes of a random-looking but fixed kind for file number i. */
 static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
@@ -13,7 +13,8 @@ static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
     return data;
 }
 
-/* A file like a safetensors shard: a text header, one tensor of every dtype and some unknown ones, gaps and a tail. */
+/* A file like a safetensors shard: a text header, one tensor of every dtype and some unknown ones,
+ * gaps and a tail. */
 static void add_shard(t_model *model, const char *path, size_t n)
 {
     static const char *const odd[] = {"F8_E4M3FN", "Q4_K", "x", "a dtype with a name of 32 bytes."};
@@ -26,7 +27,9 @@ static void add_shard(t_model *model, const char *path, size_t n)
     if (tensors == NULL) abort();
     for (i = 0; i < count; i++) {
         enum lmc_dtype dtype = i + 1 < LMC_DTYPE_COUNT ? (enum lmc_dtype)(i + 1) : LMC_AUTO;
-        const char *dtype_name = dtype ? lmc_dtype_name(dtype) : i < LMC_DTYPE_COUNT + 3 ? odd[i - LMC_DTYPE_COUNT + 1] : "BF16";
+        const char *dtype_name = dtype                     ? lmc_dtype_name(dtype)
+                                 : i < LMC_DTYPE_COUNT + 3 ? odd[i - LMC_DTYPE_COUNT + 1]
+                                                           : "BF16";
         unsigned rank = 3;
         uint64_t bytes;
         snprintf(names[i], sizeof names[i], "layer.%lu.weight", (unsigned long)(i * 7 % 40));
@@ -34,8 +37,8 @@ static void add_shard(t_model *model, const char *path, size_t n)
         shapes[i][1] = n + i;
         shapes[i][2] = 4; /* so that F4 and F6 fill whole bytes */
         bytes = 8 * (n + i) * lmc_dtype_bits(dtype) / 8;
-        if (i == count - 1) rank = 0, bytes = 2;                        /* a scalar */
-        if (i == count - 2) shapes[i][1] = 0, bytes = 0;                /* an empty tensor */
+        if (i == count - 1) rank = 0, bytes = 2;         /* a scalar */
+        if (i == count - 2) shapes[i][1] = 0, bytes = 0; /* an empty tensor */
         if (i == count - 3) shapes[i][1] = 5 * n, bytes = 40 * n * 2;
         tensors[i] = t_tensor(names[i], dtype_name, rank, shapes[i], size, bytes);
         size += (size_t)bytes + (i % 5 == 2 ? 3 + i : 0); /* gaps now and then */
@@ -45,8 +48,8 @@ static void add_shard(t_model *model, const char *path, size_t n)
     if (data == NULL) abort();
     t_fill(data, size, T_TEXT, LMC_U8, n);
     for (i = 0; i < count; i++)
-        t_fill(data + tensors[i].offset, (size_t)tensors[i].size, (enum t_kind)(i % 3 ? T_GAUSS : T_SPARSE),
-               lmc_find_dtype(tensors[i].dtype), i);
+        t_fill(data + tensors[i].offset, (size_t)tensors[i].size,
+               (enum t_kind)(i % 3 ? T_GAUSS : T_SPARSE), lmc_find_dtype(tensors[i].dtype), i);
     f = t_add_file(model, path, data, size);
     f->file.tensors = tensors;
     f->file.n_tensors = count;
@@ -68,7 +71,8 @@ static void everything(t_model *model, size_t n)
     model->files[1].file.mtime_ns = 999999999;
     t_add_file(model, "checkpoint/config.json", make(900, T_TEXT, LMC_U8), 900);
     t_add_file(model, "checkpoint/optimizer.pt", make(20 * n + 1, T_PICKLE, LMC_U8), 20 * n + 1);
-    f = t_add_file(model, "raw.bf16", make(8 * n + 1, T_GAUSS, LMC_BF16), 8 * n + 1); /* an odd byte at the end */
+    /* an odd byte at the end */
+    f = t_add_file(model, "raw.bf16", make(8 * n + 1, T_GAUSS, LMC_BF16), 8 * n + 1);
     f->default_dtype = LMC_BF16;
     f = t_add_file(model, "raw.f32", make(16 * n, T_GAUSS, LMC_F32), 16 * n);
     f->default_dtype = LMC_F32;
@@ -119,18 +123,26 @@ static void check_reader(const t_model *model, t_memory *in)
         uint8_t *data = (uint8_t *)malloc(f->size + 1);
         uint64_t encoded = lmc_count_encoded(reader, i, 0, f->size), half;
         if (data == NULL) abort();
-        CHECK(file != NULL && (encoded > 0) == (f->size > 0) && encoded <= f->size + LMC_BLOCK_HEADER_SIZE * (f->size / 16384 + 40));
+        CHECK(file != NULL && (encoded > 0) == (f->size > 0) &&
+              encoded <= f->size + LMC_BLOCK_HEADER_SIZE * (f->size / 16384 + 40));
         sum += encoded;
-        half = lmc_count_encoded(reader, i, 0, f->size / 2) + lmc_count_encoded(reader, i, f->size / 2, f->size - f->size / 2);
-        t_note("encoded size of file %lu: %lu, in halves %lu", (unsigned long)i, (unsigned long)encoded, (unsigned long)half);
-        CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100); /* for listings: about right */
+        half = lmc_count_encoded(reader, i, 0, f->size / 2) +
+               lmc_count_encoded(reader, i, f->size / 2, f->size - f->size / 2);
+        t_note("encoded size of file %lu: %lu, in halves %lu", (unsigned long)i,
+               (unsigned long)encoded, (unsigned long)half);
+        /* for listings: about right */
+        CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100);
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
-            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank, tensor->shape, want);
+            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank,
+                              tensor->shape, want);
             CHECK(memcmp(file->tensors[k].identity, want, 32) == 0);
-            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size), LMC_OK);
+            CHECK_STATUS(
+                lmc_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size),
+                LMC_OK);
             CHECK(memcmp(data, f->data + tensor->offset, (size_t)tensor->size) == 0);
-            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], tensor->size, data, 1), LMC_ERR_ARGUMENT);
+            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], tensor->size, data, 1),
+                         LMC_ERR_ARGUMENT);
         }
         if (k == 0) {
             t_file_identity(f, want);
@@ -157,13 +169,17 @@ static void check_reader(const t_model *model, t_memory *in)
             CHECK_STATUS(lmc_get_metadata(reader, i, &key, &value, &size), LMC_OK);
             CHECK(last == NULL || strcmp(last, key) < 0);
             for (k = 0; k < model->n_metadata && strcmp(model->keys[k], key) != 0; k++) {}
-            CHECK(k < model->n_metadata && size == model->value_sizes[k] && memcmp(value, model->values[k], size) == 0);
+            CHECK(k < model->n_metadata && size == model->value_sizes[k] &&
+                  memcmp(value, model->values[k], size) == 0);
             last = key;
         }
-        CHECK_STATUS(lmc_get_metadata(reader, model->n_metadata, &key, &value, &size), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_get_metadata(reader, model->n_metadata, &key, &value, &size),
+                     LMC_ERR_NOT_FOUND);
         CHECK_STATUS(lmc_read_file(reader, model->n_files, 0, &byte, 1), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, "no such tensor", &i, &tensor), LMC_ERR_NOT_FOUND);
-        CHECK_STATUS(lmc_find_tensor(reader, "no such file", "layer.0.weight", &i, &tensor), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, "no such tensor", &i, &tensor),
+                     LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_find_tensor(reader, "no such file", "layer.0.weight", &i, &tensor),
+                     LMC_ERR_NOT_FOUND);
         CHECK(tensor == NULL);
     }
     lmc_free_reader(reader);
@@ -188,7 +204,8 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             if (pieces[i] == 1 && total > 300000) continue;
             if (i != 0 && i != 5 && k == 1) continue;
             if (t_quick && (i + k) % 3 != 0) continue;
-            t_note("%s: write, log2_block %u, pieces of %lu, %u workers", name, log2_block, (unsigned long)pieces[i], n);
+            t_note("%s: write, log2_block %u, pieces of %lu, %u workers", name, log2_block,
+                   (unsigned long)pieces[i], n);
             memset(&heap, 0, sizeof heap);
             heap.fail_at = -1;
             memset(&out, 0, sizeof out);
@@ -217,7 +234,8 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             lmc_restore_options options;
             lmc_reader_options read_options;
             if (t_quick && (i + k) % 3 != 0) continue;
-            t_note("%s: restore, log2_block %u, pieces of %lu, %u workers", name, log2_block, (unsigned long)pieces[i], n);
+            t_note("%s: restore, log2_block %u, pieces of %lu, %u workers", name, log2_block,
+                   (unsigned long)pieces[i], n);
             memset(&heap, 0, sizeof heap);
             heap.fail_at = -1;
             memset(&options, 0, sizeof options);
@@ -227,7 +245,8 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             first.piece = pieces[i];
             memset(id2, 0, sizeof id2);
             CHECK_STATUS(t_restore_model(model, &first, &options, id2, &wrong), LMC_OK);
-            CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 &&
+                  heap.wrong_size == 0);
             if (i != 0) continue;
             t_note("%s: read, log2_block %u, %u workers", name, log2_block, n);
             CHECK_STATUS(t_read_model(model, &first, &read_options, &wrong), LMC_OK);
@@ -251,7 +270,8 @@ static void test_models(void)
         check_model(&model, i == 1 ? 14 : i == 2 ? 17 : 0, "everything");
         t_free_model(&model);
     }
-    t_add_file(&model, "", make(70000, T_GAUSS, LMC_F32), 70000); /* from a pipe: no name, no size, one file */
+    /* from a pipe: no name, no size, one file */
+    t_add_file(&model, "", make(70000, T_GAUSS, LMC_F32), 70000);
     model.files[0].file.size = LMC_UNKNOWN_SIZE;
     check_model(&model, 14, "pipe");
     t_free_model(&model);
@@ -289,7 +309,8 @@ static void test_models(void)
     check_model(&model, 0, "small ones");
     t_free_model(&model);
 
-    /* more than the largest look-ahead: several megabytes of each kind, not all multiples of a block */
+    /* more than the largest look-ahead: several megabytes of each kind, not all multiples of a
+     * block */
     if (!t_quick) {
         f = t_add_file(&model, "unknown", make(18000001, T_GAUSS, LMC_BF16), 18000001);
         f->file.size = LMC_UNKNOWN_SIZE;
@@ -340,7 +361,8 @@ static void test_find(void)
     free(out.data);
 }
 
-/* Every callback fails once, every allocation fails once: the right status, nothing leaked, nothing wrong delivered. */
+/* Every callback fails once, every allocation fails once: the right status, nothing leaked, nothing
+ * wrong delivered. */
 static void test_faults(void)
 {
     static t_model model;
@@ -357,7 +379,7 @@ static void test_faults(void)
         /* write, restore, read, write by stream; serial, threads; calls, allocations */
         int what = mode % 4, threads = mode / 4 % 2, memory = mode / 8;
         long k, step = t_quick ? 7 : 1;
-        for (k = 0; ; k += step) {
+        for (k = 0;; k += step) {
             lmc_writer_options write_options;
             lmc_restore_options restore_options;
             lmc_reader_options read_options;
@@ -372,9 +394,15 @@ static void test_faults(void)
             memset(&read_options, 0, sizeof read_options);
             write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
             write_options.log2_block = 14;
-            if (threads) write_options.parallel = restore_options.parallel = read_options.parallel = &parallel;
-            t_note("%s, %s, %s %ld fails", what == 0 ? "write" : what == 1 ? "restore" : what == 2 ? "read" : "stream", threads ? "threads" : "serial",
-                   memory ? "allocation" : "callback", k);
+            if (threads)
+                write_options.parallel = restore_options.parallel = read_options.parallel =
+                    &parallel;
+            t_note("%s, %s, %s %ld fails",
+                   what == 0   ? "write"
+                   : what == 1 ? "restore"
+                   : what == 2 ? "read"
+                               : "stream",
+                   threads ? "threads" : "serial", memory ? "allocation" : "callback", k);
             if (what == 0 || what == 3) {
                 memset(&out, 0, sizeof out);
                 out.calls = &calls;
@@ -488,7 +516,8 @@ static void test_memory_callbacks(void)
     CHECK(k > 0 && k < 100);
 }
 
-/* Memory does not grow with the data: a file eight times as long needs only a few bytes per block more. */
+/* Memory does not grow with the data: a file eight times as long needs only a few bytes per block
+ * more. */
 static void test_memory(void)
 {
     static t_model model;
@@ -537,14 +566,19 @@ static void test_memory(void)
         t_free_model(&model);
     }
     for (k = 0; k < 4; k++) {
-        t_note("memory of %s: %lu and %lu bytes", k == 0 ? "writer" : k == 1 ? "restore" : k == 2 ? "reader" : "stream", (unsigned long)peaks[k][0],
-               (unsigned long)peaks[k][1]);
+        t_note("memory of %s: %lu and %lu bytes",
+               k == 0   ? "writer"
+               : k == 1 ? "restore"
+               : k == 2 ? "reader"
+                        : "stream",
+               (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
         CHECK(peaks[k][0] > 0 && peaks[k][0] < ((size_t)13 << 19));
         CHECK(peaks[k][1] < peaks[k][0] + 7 * (size >> 17) * 64 + 4096);
     }
 }
 
-/* One file with one description, which must be refused with ARGUMENT, and the writer then repeats that. */
+/* One file with one description, which must be refused with ARGUMENT, and the writer then repeats
+ * that. */
 static void refuse(const lmc_file *file, const char *what)
 {
     lmc_writer *writer = NULL;
@@ -563,9 +597,13 @@ static void refuse(const lmc_file *file, const char *what)
 
 static void test_descriptions(void)
 {
-    static const char *const paths[] = {"../x", "a/../b", "a/..", "..", ".", "./a", "a/.", "a/./b", "a//b", "/a", "a/", "/", "a\\b", "\\", NULL};
-    static const uint64_t shape[33] = {2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    static const uint64_t huge[2] = {UINT64_C(1) << 33, UINT64_C(1) << 31}, wraps[2] = {UINT64_C(1) << 32, UINT64_C(1) << 32};
+    static const char *const paths[] = {"../x", "a/../b", "a/..",  "..",   ".",
+                                        "./a",  "a/.",    "a/./b", "a//b", "/a",
+                                        "a/",   "/",      "a\\b",  "\\",   NULL};
+    static const uint64_t shape[33] = {2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint64_t huge[2] = {UINT64_C(1) << 33, UINT64_C(1) << 31},
+                          wraps[2] = {UINT64_C(1) << 32, UINT64_C(1) << 32};
     static const uint64_t three[1] = {3};
     static char long_name[65537];
     lmc_tensor pair[2], t;
@@ -622,8 +660,10 @@ static void test_descriptions(void)
     REFUSE(pair[0].offset = UINT64_MAX - 10, "end overflows");
     REFUSE((pair[0].shape = huge, pair[0].rank = 2, pair[0].size = 0), "2^64 elements");
     REFUSE((pair[0].shape = wraps, pair[0].rank = 2, pair[0].size = 0), "product wraps to 0");
-    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 1), "12 bits, 1 byte");
-    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 2), "12 bits, 2 bytes");
+    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 1),
+           "12 bits, 1 byte");
+    REFUSE((pair[0].shape = three, pair[0].rank = 1, pair[0].dtype = "F4", pair[0].size = 2),
+           "12 bits, 2 bytes");
     REFUSE((pair[0].rank = 0), "scalar of 48 bytes");
     file.tensors = NULL;
     refuse(&file, "tensors NULL");
@@ -677,13 +717,32 @@ static void test_order(void)
         case 0: status = lmc_write_bytes(writer, "x", 1); break;
         case 1: status = lmc_end_file(writer); break;
         case 2: status = lmc_finish_writer(writer); break; /* not one file */
-        case 3: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_begin_file(writer, &other, LMC_AUTO); break;
-        case 4: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_finish_writer(writer); break;
-        case 5: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, "0123456789A", 11); break;
-        case 6: lmc_begin_file(writer, &file, LMC_AUTO); lmc_write_bytes(writer, "012345678", 9); status = lmc_end_file(writer); break;
-        case 7: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_bytes(writer, NULL, 1); break;
+        case 3:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            break;
+        case 4:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            status = lmc_finish_writer(writer);
+            break;
+        case 5:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            status = lmc_write_bytes(writer, "0123456789A", 11);
+            break;
+        case 6:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            lmc_write_bytes(writer, "012345678", 9);
+            status = lmc_end_file(writer);
+            break;
+        case 7:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            status = lmc_write_bytes(writer, NULL, 1);
+            break;
         case 17: status = lmc_write_stream(writer, &stream); break;
-        case 18: lmc_begin_file(writer, &file, LMC_AUTO); status = lmc_write_stream(writer, NULL); break;
+        case 18:
+            lmc_begin_file(writer, &file, LMC_AUTO);
+            status = lmc_write_stream(writer, NULL);
+            break;
         case 19: /* a file takes its bytes from the stream and no more */
             file.size = other.size = 10;
             other.path = "g";
@@ -718,7 +777,8 @@ static void test_order(void)
             other.size = file.size = 0;
             lmc_begin_file(writer, &file, LMC_AUTO);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            status = lmc_begin_file(writer, &other, LMC_AUTO); /* refused at once, before its data comes */
+            /* refused at once, before its data comes */
+            status = lmc_begin_file(writer, &other, LMC_AUTO);
             break;
         case 15: /* no name beside another file */
             other.path = "";
@@ -742,7 +802,8 @@ static void test_order(void)
     CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
     CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
     CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, "", 0) == LMC_OK ? LMC_OK : LMC_ERR_ARGUMENT, LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_write_bytes(writer, "", 0) == LMC_OK ? LMC_OK : LMC_ERR_ARGUMENT,
+                 LMC_ERR_ARGUMENT);
     lmc_free_writer(writer);
     free(out.data);
     t_note("order, options");
@@ -766,7 +827,8 @@ static void test_order(void)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define T_INSTRUMENTED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
 #define T_INSTRUMENTED 1
 #endif
 #endif
@@ -779,16 +841,14 @@ static void test_order(void)
 static t_model stack_model;
 static t_memory stack_out;
 
-static void *do_nothing(void *arg)
-{
-    return arg;
-}
+static void *do_nothing(void *arg) { return arg; }
 
 static void *do_everything(void *arg)
 {
     lmc_restore_options restore_options;
     lmc_tensor_options options;
-    size_t size = (size_t)9 << 20, cap, encoded, ws_size; /* large enough that decoding goes around the caches */
+    /* large enough that decoding goes around the caches */
+    size_t size = (size_t)9 << 20, cap, encoded, ws_size;
     uint8_t *plain, *packed, *ws;
     int wrong = 1;
     memset(&options, 0, sizeof options);
@@ -800,8 +860,10 @@ static void *do_everything(void *arg)
     ws = (uint8_t *)malloc(ws_size);
     if (plain == NULL || packed == NULL || ws == NULL) abort();
     t_fill(plain, size, T_GAUSS, LMC_BF16, 3);
-    CHECK_STATUS(lmc_encode_tensor(packed, cap, &encoded, plain, size, &options, ws, ws_size), LMC_OK);
-    CHECK_STATUS(lmc_decode_tensor(plain, 0, size, packed, encoded, size, &options, ws, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_encode_tensor(packed, cap, &encoded, plain, size, &options, ws, ws_size),
+                 LMC_OK);
+    CHECK_STATUS(lmc_decode_tensor(plain, 0, size, packed, encoded, size, &options, ws, ws_size),
+                 LMC_OK);
     free(plain);
     free(packed);
     free(ws);
@@ -818,13 +880,16 @@ static void *do_everything(void *arg)
 static size_t stack_depth(void *(*work)(void *))
 {
     size_t size = 256 << 10, i;
-    uint8_t *stack = (uint8_t *)mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *stack =
+        (uint8_t *)mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_attr_t attributes;
     pthread_t thread;
     if (stack == MAP_FAILED) abort();
     memset(stack, 0xC5, size);
     pthread_attr_init(&attributes);
-    if (pthread_attr_setstack(&attributes, stack, size) != 0 || pthread_create(&thread, &attributes, work, NULL) != 0) abort();
+    if (pthread_attr_setstack(&attributes, stack, size) != 0 ||
+        pthread_create(&thread, &attributes, work, NULL) != 0)
+        abort();
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attributes);
     for (i = 0; i < size && stack[i] == 0xC5; i++) {}
@@ -838,7 +903,8 @@ static void test_stack(void)
     everything(&stack_model, 3000);
     base = stack_depth(do_nothing);
     all = stack_depth(do_everything);
-    t_note("stack: %lu bytes, of which %lu are the thread's own", (unsigned long)all, (unsigned long)base);
+    t_note("stack: %lu bytes, of which %lu are the thread's own", (unsigned long)all,
+           (unsigned long)base);
     CHECK(all > base && all - base < 32768);
     free(stack_out.data);
     t_free_model(&stack_model);
@@ -851,7 +917,8 @@ static void test_large(void)
     static const uint64_t shape[2] = {512, 1024};
     uint64_t before = UINT64_C(7) << 30, total = UINT64_C(10) << 30, at;
     size_t piece = 1 << 20;
-    uint8_t *zeros = (uint8_t *)calloc(1, piece), *data = make(piece, T_GAUSS, LMC_BF16), *got = (uint8_t *)malloc(piece);
+    uint8_t *zeros = (uint8_t *)calloc(1, piece), *data = make(piece, T_GAUSS, LMC_BF16),
+            *got = (uint8_t *)malloc(piece);
     lmc_tensor tensor = t_tensor("middle", "BF16", 2, shape, before, piece);
     const lmc_tensor *found = NULL;
     lmc_writer *writer = NULL;
@@ -890,7 +957,8 @@ static void test_large(void)
     ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
     CHECK(memcmp(got, data, piece) == 0);
     CHECK(out.reads <= 5);
-    printf("1 MB of 10 GB: %ld reads, %.1f ms of CPU time, file of %lu bytes\n", out.reads, ms, (unsigned long)out.size);
+    printf("1 MB of 10 GB: %ld reads, %.1f ms of CPU time, file of %lu bytes\n", out.reads, ms,
+           (unsigned long)out.size);
     lmc_free_reader(reader);
     free(out.data);
     free(zeros);
@@ -916,7 +984,8 @@ static void test_many_paths(void)
         if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
         for (i = 0; i <= N; i++) {
             snprintf(path, sizeof path, "%lu", (unsigned long)(i < N ? i : again));
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), i < N ? LMC_OK : LMC_ERR_ARGUMENT);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO),
+                         i < N ? LMC_OK : LMC_ERR_ARGUMENT);
             if (i < N) CHECK_STATUS(lmc_end_file(writer), LMC_OK);
         }
         lmc_free_writer(writer);
@@ -931,7 +1000,8 @@ static int count_file(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
-/* The limit to the index holds while it is gathered: no body is read that is longer, nor more files than fit. */
+/* The limit to the index holds while it is gathered: no body is read that is longer, nor more files
+ * than fit. */
 static void test_index_limit(void)
 {
     enum { FILES = 300, NAME = 60000, NAMES = 60 };
@@ -979,7 +1049,8 @@ static void test_index_limit(void)
         options.begin_file = count_file;
         stream = lmc_make_memory_stream(&memory);
         CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
-        CHECK(n_begun < (many ? 60u : 1u) && heap.peak < (size_t)NAME * NAMES / 2 && heap.live == 0);
+        CHECK(n_begun < (many ? 60u : 1u) && heap.peak < (size_t)NAME * NAMES / 2 &&
+              heap.live == 0);
         lmc_free_memory(&memory);
     }
     free(name);
@@ -1007,7 +1078,8 @@ static int refuse_writing(void *user, const void *data, size_t size)
     return *(long *)user -= (long)size, *(long *)user < 0;
 }
 
-/* Streams that cannot be believed; and of one that goes on and on little is read once writing fails. */
+/* Streams that cannot be believed; and of one that goes on and on little is read once writing
+ * fails. */
 static void test_streams(void)
 {
     const uint64_t size = (uint64_t)1 << 40;
@@ -1058,7 +1130,8 @@ static void test_count_written(void)
             lmc_memory out, in;
             lmc_sink sink = lmc_make_memory_sink(&out);
             lmc_stream stream = lmc_make_memory_stream(&in);
-            const uint64_t shape = (size - 1000) / 4; /* blocks end anywhere in what is read at once */
+            /* blocks end anywhere in what is read at once */
+            const uint64_t shape = (size - 1000) / 4;
             lmc_writer *writer = NULL;
             lmc_reader *reader = NULL;
             lmc_source source;
@@ -1081,13 +1154,16 @@ static void test_count_written(void)
             file.n_tensors = 1;
             file.tensors = &tensor;
             if (threads) options.parallel = &parallel;
-            t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces", threads ? "threads" : "serial");
+            t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces",
+                   threads ? "threads" : "serial");
             CHECK(lmc_count_written(NULL) == 0);
             if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) return;
             CHECK(lmc_count_written(writer) == out.size && out.size == LMC_FILE_HEADER_SIZE);
             CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
             for (at = 0; at < size && !by_stream; at += piece) {
-                CHECK_STATUS(lmc_write_bytes(writer, data + at, size - at < piece ? size - at : piece), LMC_OK);
+                CHECK_STATUS(
+                    lmc_write_bytes(writer, data + at, size - at < piece ? size - at : piece),
+                    LMC_OK);
                 CHECK(lmc_count_written(writer) == out.size);
             }
             in.data = data;
@@ -1112,7 +1188,8 @@ static void test_count_written(void)
     free(data);
 }
 
-/* Small neighbours are coded as what they are: together in a file they take about as much as each alone. */
+/* Small neighbours are coded as what they are: together in a file they take about as much as each
+ * alone. */
 static void test_neighbours(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32, LMC_F64, LMC_U8, LMC_F16};
@@ -1153,7 +1230,8 @@ static void test_neighbours(void)
         }
         if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) break;
         CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-        CHECK_STATUS(lmc_write_bytes(writer, i < N ? data + offset : data, (size_t)file.size), LMC_OK);
+        CHECK_STATUS(lmc_write_bytes(writer, i < N ? data + offset : data, (size_t)file.size),
+                     LMC_OK);
         CHECK_STATUS(lmc_end_file(writer), LMC_OK);
         CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
         if (i < N) {
@@ -1166,7 +1244,8 @@ static void test_neighbours(void)
     free(data);
 }
 
-/* Bytes between the last block and the index that belong to nothing: alone, and said to be the block's. */
+/* Bytes between the last block and the index that belong to nothing: alone, and said to be the
+ * block's. */
 static void test_gap(void)
 {
     static const uint8_t content[4096] = {0};
@@ -1185,8 +1264,10 @@ static void test_gap(void)
     CHECK_STATUS(lmc_end_file(writer), LMC_OK);
     CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
     lmc_free_writer(writer);
-    for (what = 0; what < 3; what++) { /* as it is; with a gap; in which the block is longer, as the index has it */
-        const size_t gap = what ? 8 : 0, index_at = t_load32(good.data + good.size - 40), index_end = good.size - 40 + gap;
+    /* as it is; with a gap; in which the block is longer, as the index has it */
+    for (what = 0; what < 3; what++) {
+        const size_t gap = what ? 8 : 0, index_at = t_load32(good.data + good.size - 40),
+                     index_end = good.size - 40 + gap;
         uint8_t got[sizeof content] = {0}, *p;
         lmc_reader *reader = NULL;
         lmc_source source;
@@ -1200,7 +1281,8 @@ static void test_gap(void)
         memcpy(p + index_at + gap, good.data + index_at, good.size - index_at);
         if (what == 2) {
             t_store32(p + index_end - 8, t_load32(p + index_end - 8) + (uint32_t)gap);
-            t_store32(p + index_at + gap + 20, t_crc32c(0, p + index_at + gap + 24, index_end - index_at - gap - 24));
+            t_store32(p + index_at + gap + 20,
+                      t_crc32c(0, p + index_at + gap + 24, index_end - index_at - gap - 24));
         }
         t_store32(p + index_end, (uint32_t)(index_at + gap));
         t_store32(p + index_end + 16, (uint32_t)bad.size);
@@ -1208,9 +1290,12 @@ static void test_gap(void)
         source = lmc_make_memory_source(&bad);
         status = lmc_open_reader(&reader, &source, NULL);
         CHECK_STATUS(status, what == 1 ? LMC_ERR_CORRUPT : LMC_OK);
-        if (status == LMC_OK) CHECK_STATUS(lmc_read_file(reader, 0, 0, got, sizeof got), what ? LMC_ERR_CORRUPT : LMC_OK);
+        if (status == LMC_OK)
+            CHECK_STATUS(lmc_read_file(reader, 0, 0, got, sizeof got),
+                         what ? LMC_ERR_CORRUPT : LMC_OK);
         lmc_free_reader(reader);
-        CHECK(source.read_at(source.user, bad.size - 4, got, 4) == 0 && source.read_at(source.user, bad.size - 4, got, 5) != 0);
+        CHECK(source.read_at(source.user, bad.size - 4, got, 4) == 0 &&
+              source.read_at(source.user, bad.size - 4, got, 5) != 0);
         CHECK(source.read_at(source.user, UINT64_MAX, got, 5) != 0);
         free(p);
     }
@@ -1228,7 +1313,8 @@ static void test_gap(void)
     lmc_free_memory(&good);
 }
 
-/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind; nor does one that claims more than there is. */
+/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind; nor does
+ * one that claims more than there is. */
 static void test_refused_file(void)
 {
     static const uint8_t content[64] = {0};
@@ -1285,7 +1371,8 @@ static void test_refused_file(void)
     lmc_free_memory(&out);
 }
 
-/* Runs of one block each, incompressible, that fill a wave's buffer (a sixteenth more than 1 MiB, and a head) but for less than the next head. */
+/* Runs of one block each, incompressible, that fill a wave's buffer (a sixteenth more than 1 MiB,
+ * and a head) but for less than the next head. */
 static void test_full_wave(void)
 {
     const size_t room = ((size_t)17 << 16) + 72;
@@ -1335,7 +1422,8 @@ static void test_full_wave(void)
     }
 }
 
-static enum lmc_status read_data(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_data(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size)
 {
     memcpy(dst, (const uint8_t *)user + (size_t)offset, size);
     return file_number == 0 ? LMC_OK : LMC_ERR_READ;
@@ -1354,15 +1442,18 @@ static int write_target(void *user, const void *data, size_t size)
     return 0;
 }
 
-static enum lmc_status read_target(void *user, size_t file_number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_target(void *user, size_t file_number, uint64_t offset, void *dst,
+                                   size_t size)
 {
     const t_target *target = (const t_target *)user;
-    if (file_number != 0 || !CHECK(offset <= target->size && size <= target->size - offset)) return LMC_ERR_READ;
+    if (file_number != 0 || !CHECK(offset <= target->size && size <= target->size - offset))
+        return LMC_ERR_READ;
     memcpy(dst, target->data + (size_t)offset, size);
     return LMC_OK;
 }
 
-/* A small tensor and its twin right behind it, which want to share a run, but then the twin could not refer to it. */
+/* A small tensor and its twin right behind it, which want to share a run, but then the twin could
+ * not refer to it. */
 static void test_close_twins(void)
 {
     const size_t size = 4 * 9000;
@@ -1430,7 +1521,8 @@ static void test_close_twins(void)
     free(data);
 }
 
-/* A reader as a base keeps what it has decoded around a small piece: not what is there when reading another place has failed. */
+/* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
+ * another place has failed. */
 static void test_window(void)
 {
     const size_t size = (size_t)5 << 20, window = (size_t)2 << 20;
@@ -1508,7 +1600,8 @@ static void test_long_section(void)
     lmc_free_memory(&memory);
 }
 
-/* An index of 5 GiB: more than a size_t of 32 bits can count; else the memory is there or not, and reading fails. */
+/* An index of 5 GiB: more than a size_t of 32 bits can count; else the memory is there or not, and
+ * reading fails. */
 static void test_long_index(void)
 {
     const uint64_t index_size = (uint64_t)5 << 30, total = 80 + index_size + 40;

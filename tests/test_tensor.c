@@ -19,26 +19,35 @@ static size_t encode(const uint8_t *src, size_t size, const lmc_tensor_options *
     size_t ws_size = lmc_tensor_workspace_size(options), enc_size = 99;
     uint64_t bound = lmc_bound_tensor(size, options);
     uint8_t *enc;
-    if (!CHECK(bound >= size && bound <= size + LMC_BLOCK_HEADER_SIZE * (size / 16384 + 1) && ws_size > 0)) return 0;
+    if (!CHECK(bound >= size && bound <= size + LMC_BLOCK_HEADER_SIZE * (size / 16384 + 1) &&
+               ws_size > 0))
+        return 0;
     enc = t_tail(&g_enc, (size_t)bound);
-    if (!CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, options, t_tail(&g_ws, ws_size), ws_size), LMC_OK)) return 0;
+    if (!CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, options,
+                                        t_tail(&g_ws, ws_size), ws_size),
+                      LMC_OK))
+        return 0;
     CHECK(enc_size <= bound && (enc_size == 0) == (size == 0));
     memmove(t_tail(&g_enc, enc_size), enc, enc_size);
     return enc_size;
 }
 
-static enum lmc_status decode(uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size, uint64_t total, const lmc_tensor_options *options)
+static enum lmc_status decode(uint64_t offset, size_t size, const uint8_t *enc, size_t enc_size,
+                              uint64_t total, const lmc_tensor_options *options)
 {
     size_t ws_size = lmc_tensor_workspace_size(options);
     uint8_t *dst = t_tail(&g_dst, size);
     memset(dst, 0x33, size);
-    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options, t_tail(&g_ws, ws_size), ws_size);
+    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options,
+                             t_tail(&g_ws, ws_size), ws_size);
 }
 
 static void test_sizes(void)
 {
-    static const enum lmc_dtype dtypes[] = {LMC_AUTO, LMC_U8, LMC_F8_E4M3, LMC_BF16, LMC_F32, LMC_F64, LMC_C64, LMC_F4};
-    static const size_t counts[] = {0, 1, 2, 5, 255, 16383, 16384, 16385, 32768, 49151, 65536, 100003, 200000};
+    static const enum lmc_dtype dtypes[] = {LMC_AUTO, LMC_U8,  LMC_F8_E4M3, LMC_BF16,
+                                            LMC_F32,  LMC_F64, LMC_C64,     LMC_F4};
+    static const size_t counts[] = {0,     1,     2,     5,     255,    16383, 16384,
+                                    16385, 32768, 49151, 65536, 100003, 200000};
     size_t i, k, kind;
     for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         for (k = 0; k < sizeof counts / sizeof *counts; k++)
@@ -48,7 +57,8 @@ static void test_sizes(void)
                 uint8_t *src = t_tail(&g_src, size), *enc;
                 options.level = (i + k + kind / 3) % 2 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
                 if (t_quick && counts[k] > 50000 && kind) continue;
-                t_note("%s %s, %lu elements", lmc_dtype_name(dtypes[i]), t_kind_names[kind], (unsigned long)counts[k]);
+                t_note("%s %s, %lu elements", lmc_dtype_name(dtypes[i]), t_kind_names[kind],
+                       (unsigned long)counts[k]);
                 t_fill(src, size, (enum t_kind)kind, dtypes[i], k);
                 enc_size = encode(src, size, &options);
                 enc = t_tail(&g_enc, enc_size);
@@ -56,10 +66,13 @@ static void test_sizes(void)
                 CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
                 if (enc_size == 0) continue;
                 /* a destination of just the size needed, and one byte less */
-                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &small, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &small, src,
+                                               size, &options, g_ws.data, g_ws.cap),
+                             LMC_OK);
                 CHECK(small == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
                 small = 5;
-                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - 1), enc_size - 1, &small, src, size, &options, g_ws.data, g_ws.cap),
+                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - 1), enc_size - 1, &small,
+                                               src, size, &options, g_ws.data, g_ws.cap),
                              LMC_ERR_DST_TOO_SMALL);
                 CHECK(small == 5);
             }
@@ -71,7 +84,8 @@ static void test_ranges(void)
     static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
     size_t d, i, k;
     for (d = 0; d < 3; d++) {
-        size_t width = lmc_dtype_width(dtypes[d]), block = 16384 * width, size = 3 * block + 5000 * width, enc_size, at[32], n = 0, ends[8], blocks = 0;
+        size_t width = lmc_dtype_width(dtypes[d]), block = 16384 * width,
+               size = 3 * block + 5000 * width, enc_size, at[32], n = 0, ends[8], blocks = 0;
         lmc_tensor_options options = options_of(dtypes[d], 14, 3);
         uint8_t *src = t_tail(&g_src, size), *enc, *all;
         uint64_t state = d + 1;
@@ -83,7 +97,8 @@ static void test_ranges(void)
             lmc_block_info info;
             position.run = 3;
             position.block = (uint32_t)blocks;
-            if (!CHECK_STATUS(lmc_read_block_info(all + i, enc_size - i, position, &info), LMC_OK)) break;
+            if (!CHECK_STATUS(lmc_read_block_info(all + i, enc_size - i, position, &info), LMC_OK))
+                break;
             CHECK(info.size == (blocks < 3 ? block : 5000 * width));
             ends[blocks] = i += info.encoded_size;
         }
@@ -101,7 +116,8 @@ static void test_ranges(void)
                 size_t from = at[i], part = at[k] - at[i], need;
                 if (at[k] < at[i]) continue;
                 if (t_quick && (i + k) % 5 != 0) continue;
-                t_note("%s range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from, (unsigned long)part);
+                t_note("%s range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from,
+                       (unsigned long)part);
                 need = part == 0 ? 0 : ends[(from + part - 1) / block];
                 enc = t_tail(&g_enc, need);
                 memcpy(enc, all, need);
@@ -109,11 +125,13 @@ static void test_ranges(void)
                 CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
                 if (need == 0) continue;
                 memmove(enc + 1, enc, need - 1);
-                CHECK_STATUS(decode(from, part, enc + 1, need - 1, size, &options), LMC_ERR_TRUNCATED);
+                CHECK_STATUS(decode(from, part, enc + 1, need - 1, size, &options),
+                             LMC_ERR_TRUNCATED);
             }
         for (i = 0; i < (t_quick ? 20u : 300u); i++) {
             size_t from = t_below(&state, size + 1), part = t_below(&state, size - from + 1);
-            t_note("%s random range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from, (unsigned long)part);
+            t_note("%s random range %lu + %lu", lmc_dtype_name(dtypes[d]), (unsigned long)from,
+                   (unsigned long)part);
             CHECK_STATUS(decode(from, part, all, enc_size, size, &options), LMC_OK);
             CHECK(memcmp(t_tail(&g_dst, part), src + from, part) == 0);
         }
@@ -151,10 +169,14 @@ static void test_threads(void)
         CHECK(decode(0, size, serial, enc_size, size, &options) >= LMC_ERR_TRUNCATED);
         serial[enc_size / 2] ^= 1;
         /* a destination of just the size needed, and one byte less */
-        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, enc_size), enc_size, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_OK);
+        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, enc_size), enc_size, &got, src, size,
+                                       &options, g_ws.data, g_ws.cap),
+                     LMC_OK);
         CHECK(got == enc_size && memcmp(t_tail(&g_enc, got), serial, got) == 0);
         got = enc_size - 1;
-        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, got), got, &got, src, size, &options, g_ws.data, g_ws.cap), LMC_ERR_DST_TOO_SMALL);
+        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, got), got, &got, src, size, &options,
+                                       g_ws.data, g_ws.cap),
+                     LMC_ERR_DST_TOO_SMALL);
     }
     free(serial);
 }
@@ -169,7 +191,8 @@ static void test_damage(void)
     lmc_position position = {0, 0};
     enum lmc_status status;
 
-    t_fill(src, size, T_RANDOM, LMC_U8, 1); /* random bytes are stored, so both full blocks have one size */
+    /* random bytes are stored, so both full blocks have one size */
+    t_fill(src, size, T_RANDOM, LMC_U8, 1);
     enc_size = encode(src, size, &options);
     all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
     t_note("damage: cut");
@@ -186,7 +209,8 @@ static void test_damage(void)
     t_note("damage: another size or run");
     for (i = 0; i < 5; i++) {
         static const int by[] = {-2, 2, 32768, -32768, 1};
-        status = decode(0, (size_t)((long)size + by[i]), all, enc_size, (uint64_t)((long)size + by[i]), &options);
+        status = decode(0, (size_t)((long)size + by[i]), all, enc_size,
+                        (uint64_t)((long)size + by[i]), &options);
         CHECK(status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT);
     }
     options.run = 1;
@@ -221,40 +245,65 @@ static void test_arguments(void)
     lmc_parallel parallel = t_parallel(&n);
     t_note("arguments");
     CHECK(ws_size >= lmc_workspace_size(65536));
-    CHECK_STATUS(lmc_encode_tensor(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size), LMC_OK);
-    CHECK_STATUS(lmc_encode_tensor(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, NULL, src, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, NULL, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, NULL, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, NULL, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1), ws_size - 1), LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_tensor(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, NULL, ws_size), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, t_tail(&g_ws, ws_size - 1), ws_size - 1), LMC_ERR_WORKSPACE);
-    { /* a part of a block, which is larger than the workspace's owner has said: as many elements, but of 8 bytes */
+    CHECK_STATUS(lmc_encode_tensor(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size),
+                 LMC_OK);
+    CHECK_STATUS(lmc_encode_tensor(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, NULL, src, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, NULL, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, NULL, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, NULL, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1),
+                                   ws_size - 1),
+                 LMC_ERR_WORKSPACE);
+    CHECK_STATUS(lmc_decode_tensor(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, NULL, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options,
+                                   t_tail(&g_ws, ws_size - 1), ws_size - 1),
+                 LMC_ERR_WORKSPACE);
+    { /* a part of a block, which is larger than the workspace's owner has said: as many elements,
+         but of 8 bytes */
         const size_t n = 16384;
         lmc_tensor_options wide = options_of(LMC_U64, 14, 0), bytes = options_of(LMC_U8, 14, 0);
         size_t wide_size = 0;
         memset(g_src.data, 0, 8 * n);
-        CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide, g_ws.data, g_ws.cap), LMC_OK);
-        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data, g_ws.cap), LMC_OK);
-        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data, g_ws.cap), LMC_ERR_WORKSPACE);
+        CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide,
+                                       g_ws.data, g_ws.cap),
+                     LMC_OK);
+        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data,
+                                       g_ws.cap),
+                     LMC_OK);
+        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data,
+                                       g_ws.cap),
+                     LMC_ERR_WORKSPACE);
     }
     CHECK_STATUS(lmc_decode_tensor(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK_STATUS(lmc_encode_tensor(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK(got == 0);
-    CHECK_STATUS(lmc_encode_tensor(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size), LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(lmc_encode_tensor(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size),
+                 LMC_ERR_TRUNCATED);
     t_note("1024 workers with the largest blocks: more than 32 bits can count");
     bad = options;
     bad.dtype = LMC_F64;
     bad.log2_block = 20;
     parallel.n_workers = 1024;
     bad.parallel = &parallel;
-    CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX || lmc_tensor_workspace_size(&bad) / 1024 > lmc_workspace_size((size_t)1 << 20));
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size), LMC_ERR_WORKSPACE);
+    CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX ||
+          lmc_tensor_workspace_size(&bad) / 1024 > lmc_workspace_size((size_t)1 << 20));
+    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size),
+                 LMC_ERR_WORKSPACE);
     for (n = 0; n < 6; n++) {
         bad = options;
         if (n == 0) bad.log2_block = 13;
@@ -267,10 +316,13 @@ static void test_arguments(void)
         }
         t_note("illegal options %u", n);
         CHECK(lmc_bound_tensor(100, &bad) == UINT64_MAX && lmc_tensor_workspace_size(&bad) == 0);
-        CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size),
+                     LMC_ERR_ARGUMENT);
     }
-    CHECK(lmc_bound_tensor(UINT64_MAX, &options) == UINT64_MAX && lmc_bound_tensor(0, &options) == 0);
-    CHECK(lmc_bound_tensor(131072, &options) == 131096 && lmc_bound_tensor(131074, &options) == 131122);
+    CHECK(lmc_bound_tensor(UINT64_MAX, &options) == UINT64_MAX &&
+          lmc_bound_tensor(0, &options) == 0);
+    CHECK(lmc_bound_tensor(131072, &options) == 131096 &&
+          lmc_bound_tensor(131074, &options) == 131122);
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,8 @@
-/* What lmc.h makes of LMC files, one line of JSON for each: for tests/vectors.py, which compares with the manifest.
+/* What lmc.h makes of LMC files, one line of JSON for each: for tests/vectors.py, which compares
+ * with the manifest.
  * Strings that come from the file are in hexadecimal.   vectors [--base FILE]... FILE...
- * A base is an LMC file, whose own base is one of the others, or a plain file, which is one tensor without a name. */
+ * A base is an LMC file, whose own base is one of the others, or a plain file, which is one tensor
+ * without a name. */
 #include "t_io.h"
 
 #include <inttypes.h>
@@ -70,14 +72,15 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
         status = lmc_read_file(reader, i, 0, data, (size_t)file->size);
         if (status == LMC_OK) t_sha_add(&sha, data, (size_t)file->size);
         t_sha_end(&sha, id);
-        printf("%s{\"kind\": %d, \"size\": %" PRIu64 ", \"mode\": %ld, \"mtime\": ", i ? ", " : "", (int)file->kind, file->size,
-               file->has_mode ? (long)file->mode : -1L);
+        printf("%s{\"kind\": %d, \"size\": %" PRIu64 ", \"mode\": %ld, \"mtime\": ", i ? ", " : "",
+               (int)file->kind, file->size, file->has_mode ? (long)file->mode : -1L);
         if (file->has_mtime) printf("[%" PRId64 ", %" PRIu32 "], ", file->mtime_s, file->mtime_ns);
         else printf("null, ");
         hex("path", file->path, strlen(file->path));
         printf(", ");
         hex("sha256", id, 32);
-        printf(", \"same\": %s, ", i < seen->n && memcmp(seen->digests[i], id, 32) == 0 ? "true" : "false");
+        printf(", \"same\": %s, ",
+               i < seen->n && memcmp(seen->digests[i], id, 32) == 0 ? "true" : "false");
         hex("identity", file->identity, 32);
         printf(", \"tensors\": [");
         for (k = 0; k < file->n_tensors && status == LMC_OK; k++) {
@@ -90,12 +93,18 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
             hex("name", tensor->name, strlen(tensor->name));
             printf(", ");
             hex("dtype", tensor->dtype, strlen(tensor->dtype));
-            printf(", \"offset\": %" PRIu64 ", \"size\": %" PRIu64 ", \"same\": %s, ", tensor->offset, tensor->size,
-                   status == LMC_OK && memcmp(part, data + tensor->offset, (size_t)tensor->size) == 0 ? "true" : "false");
+            printf(", \"offset\": %" PRIu64 ", \"size\": %" PRIu64 ", \"same\": %s, ",
+                   tensor->offset, tensor->size,
+                   status == LMC_OK &&
+                           memcmp(part, data + tensor->offset, (size_t)tensor->size) == 0
+                       ? "true"
+                       : "false");
             hex("identity", tensor->identity, 32);
             printf(", \"shape\": [");
-            for (d = 0; d < tensor->rank; d++) printf("%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
-            printf("], \"loss\": [%u, %d, %.0f]}", tensor->loss.generation, (int)tensor->loss.measure, tensor->loss.error * 4294967296.0);
+            for (d = 0; d < tensor->rank; d++)
+                printf("%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
+            printf("], \"loss\": [%u, %d, %.0f]}", tensor->loss.generation,
+                   (int)tensor->loss.measure, tensor->loss.error * 4294967296.0);
             free(part);
         }
         printf("]}");
@@ -154,7 +163,8 @@ static const lmc_file *get_plain_file(void *user, size_t number)
     return &((known_base *)user)->file;
 }
 
-static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offset, void *dst,
+                                       size_t size)
 {
     const known_base *b = (const known_base *)user;
     (void)number;
@@ -165,7 +175,8 @@ static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offse
 
 static int open_base(known_base *b);
 
-/* The base of that identity; else the first one given, which is then refused; NULL if none is. Those in use end a loop. */
+/* The base of that identity; else the first one given, which is then refused; NULL if none is.
+ * Those in use end a loop. */
 static const lmc_base *find_base(const uint8_t wanted[32])
 {
     const lmc_base *first = NULL;
@@ -207,7 +218,8 @@ static int open_base(known_base *b)
     source.user = &b->memory;
     source.size = b->memory.size;
     b->in_use = 1;
-    if (lmc_read_header(b->memory.data, wanted, &depth) == LMC_OK && depth) options.base = find_base(wanted);
+    if (lmc_read_header(b->memory.data, wanted, &depth) == LMC_OK && depth)
+        options.base = find_base(wanted);
     b->in_use = 0;
     if (lmc_open_reader(&b->reader, &source, &options) != LMC_OK) return 0;
     b->base = lmc_make_reader_base(b->reader);
@@ -218,7 +230,9 @@ static int open_base(known_base *b)
 static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     const t_seen *seen = (const t_seen *)user;
-    if (number >= MAX_FILES || offset > seen->written[number].size || size > seen->written[number].size - offset) return LMC_ERR_READ;
+    if (number >= MAX_FILES || offset > seen->written[number].size ||
+        size > seen->written[number].size - offset)
+        return LMC_ERR_READ;
     memcpy(dst, seen->written[number].data + offset, size);
     return LMC_OK;
 }
@@ -238,7 +252,8 @@ static void one(const char *path)
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
     memset(&seen, 0, sizeof seen);
-    if (in.size >= LMC_FILE_HEADER_SIZE && lmc_read_header(in.data, wanted, &depth) == LMC_OK && depth)
+    if (in.size >= LMC_FILE_HEADER_SIZE && lmc_read_header(in.data, wanted, &depth) == LMC_OK &&
+        depth)
         options.base = reader_options.base = find_base(wanted);
     options.read_back = read_back;
     options.user = &seen;
@@ -267,7 +282,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
             known_base *b = &g_bases[g_n_bases++];
             b->memory = load(argv[++i]);
-            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x8C && memcmp(b->memory.data + 1, "LMC", 3) == 0;
+            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x8C &&
+                        memcmp(b->memory.data + 1, "LMC", 3) == 0;
         } else {
             one(argv[i]);
         }

@@ -1,4 +1,5 @@
-/* Included again and again, before and after the implementation, as happens when other headers include it. */
+/* Included again and again, before and after the implementation, as happens when other headers
+ * include it. */
 #include "../../lmc.h"
 #include "../../lmc.h"
 #define LMC_IMPLEMENTATION
@@ -8,7 +9,4 @@
 #include "../../lmc.h"
 #include "use.h"
 
-int main(void)
-{
-    return use();
-}
+int main(void) { return use(); }

@@ -6,7 +6,4 @@
 
 int use_b(void);
 
-int main(void)
-{
-    return use() || use_b();
-}
+int main(void) { return use() || use_b(); }

@@ -5,7 +5,4 @@
 
 int use_b(void);
 
-int use_b(void)
-{
-    return lmc_crc32c(0, "123456789", 9) != 0xE3069283u;
-}
+int use_b(void) { return lmc_crc32c(0, "123456789", 9) != 0xE3069283u; }

@@ -2,7 +2,4 @@
 #include "../../lmc.h"
 #include "use.h"
 
-int main(void)
-{
-    return use();
-}
+int main(void) { return use(); }

@@ -1,0 +1,120 @@
+#pragma once
+#include "api.h"
+
+#include <string.h>
+
+#ifndef LMC_REALLOC
+#include <stdlib.h>
+/* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
+static void *lmc__realloc(void *ptr, size_t new_size)
+{
+    if (new_size != 0) return realloc(ptr, new_size);
+    free(ptr);
+    return NULL;
+}
+#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
+    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#endif
+
+#if defined(__GNUC__)
+#define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
+#define LMC__INLINE static inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
+#define LMC__INLINE static __forceinline
+#else
+#define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
+#define LMC__INLINE static inline
+#endif
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LMC__LITTLE_ENDIAN 1
+#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+#define LMC__LITTLE_ENDIAN 1
+#else
+#define LMC__LITTLE_ENDIAN                                                                         \
+    0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#endif
+
+/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section
+ * 7); no build flags. A helper that takes vectors needs the attribute of its callers; one with
+ * fewer features may be inlined into one with more. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
+#define LMC__X86 1
+#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
+#define LMC__AVX512                                                                                \
+    __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+#define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
+#else
+#define LMC__X86 0
+#endif
+/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors.
+ * Never on x86 or Arm64: in functions with target attributes it silently emulates, many times
+ * slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
+    defined(__i386__) || defined(__aarch64__)
+#undef LMC__SIMDE
+#define LMC__SIMDE 0
+#elif !defined(LMC__SIMDE)
+/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
+ * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
+ * nothing: on both, partition and merge take two to six times the instructions. */
+#if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
+#define LMC__SIMDE 1
+#else
+#define LMC__SIMDE 0
+#endif
+#endif
+#if LMC__SIMDE
+#define LMC__AVX2
+#define LMC__INLINE2 LMC__INLINE
+#endif
+#define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
+/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the
+ * portable code. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
+#define LMC__NEON 1
+/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
+ * arm_acle.h has them for single functions. */
+#if defined(__clang__)
+#define LMC__CRC __attribute__((target("crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#else
+#define LMC__CRC __attribute__((target("+crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
+#endif
+#else
+#define LMC__NEON 0
+#endif
+/* Orders streaming stores before the plain ones that tell other threads of them. */
+#if LMC__X86
+#define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
+#else
+#define LMC__FENCE_STREAMS() ((void)0)
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#else
+#define LMC__UNROLL
+#endif
+
+/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
+ * with LMC__CHECK. */
+#define LMC__CHECK(condition, status)                                                              \
+    do {                                                                                           \
+        if (LMC__UNLIKELY(!(condition))) return (status);                                          \
+    } while (0)
+/* Pass an error on. */
+#define LMC__TRY(expression)                                                                       \
+    do {                                                                                           \
+        enum lmc_status lmc__s = (expression);                                                     \
+        if (lmc__s != LMC_OK) return lmc__s;                                                       \
+    } while (0)
+
+LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
+LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -1,0 +1,87 @@
+#pragma once
+#include "base/platform.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/dispatch.h"
+#include "codec/workspace.h"
+#include "codec/block_header.h"
+#include "codec/get_list.h"
+#include "codec/get_planes.h"
+#include "codec/get_delta.h"
+#ifndef LMC_NO_QUANTIZE
+#include "codec/get_quantised.h"
+#endif
+
+/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
+ * anything is done with it: the header when it is read; the size and the CRC of the prediction
+ * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
+ * content. So a wrong base is told from damage, and a caller that applies a delta to the base
+ * itself loses nothing if the base is the wrong one. */
+
+/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                        const lmc_block_info *info, const uint8_t *base,
+                                        uint32_t *crc)
+{
+    const unsigned coding = src[1], grouping = src[3];
+    const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTISED)
+#ifndef LMC_NO_QUANTIZE
+        return lmc__get_quantised(d, dst, base, info, crc);
+#else
+        return LMC_ERR_UNSUPPORTED;
+#endif
+    if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
+    return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
+                           crc);
+}
+
+/* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
+ * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
+ * prediction. */
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
+                                         const uint8_t *src, const lmc_block_info *info,
+                                         const uint8_t *base, void *ws, size_t ws_size)
+{
+    uint32_t crc;
+    if (info->stored) {
+        memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
+        crc = k->crc32c(0, dst, info->size);
+    } else {
+        lmc__decoder d;
+        d.k = k;
+        d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+        d.in = src + LMC_BLOCK_HEADER_SIZE;
+        d.end = src + info->encoded_size;
+        d.ahead = ahead;
+        if (!info->has_prediction) base = NULL;
+        else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
+        LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
+    }
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t src_size, const void *prediction,
+                                         size_t prediction_size, lmc_position position, void *ws,
+                                         size_t ws_size)
+{
+    const lmc__kernels *k = lmc__get_kernels();
+    const lmc__ahead ahead = {NULL, 0};
+    lmc_block_info info;
+    if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
+    LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
+    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
+    if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
+    if (info.has_prediction) {
+        LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
+        LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
+    }
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+                               (const uint8_t *)prediction, ws, ws_size));
+    *dst_size = info.size;
+    return LMC_OK;
+}

@@ -1,0 +1,169 @@
+#pragma once
+#include "base/platform.h"
+#include "base/wire_block.h"
+#include "codec/workspace.h"
+#include "codec/huffman.h"
+
+/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+ * that is known of the list are the counts of its symbols, mostly in a sample.
+ *
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
+ * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
+ * all but agree that digit would decide what is written. The same input must give the same bytes on
+ * every machine. */
+
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
+LMC__INLINE uint32_t lmc__log2(uint32_t v)
+{
+    /* round(65536 * log2(1 + i / 64)) */
+    static const uint32_t table[65] = {
+        0,     1466,  2909,  4331,  5732,  7112,  8473,  9814,  11136, 12440, 13727, 14996, 16248,
+        17484, 18704, 19909, 21098, 22272, 23433, 24579, 25711, 26830, 27936, 29029, 30109, 31178,
+        32234, 33279, 34312, 35334, 36346, 37346, 38336, 39316, 40286, 41246, 42196, 43137, 44068,
+        44990, 45904, 46809, 47705, 48593, 49472, 50344, 51207, 52063, 52911, 53751, 54584, 55410,
+        56229, 57040, 57845, 58643, 59434, 60219, 60997, 61769, 62534, 63294, 64047, 64794, 65536};
+    unsigned exponent, i;
+    uint32_t mantissa, below, fraction;
+#if defined(__GNUC__)
+    exponent = 31u - (unsigned)__builtin_clz(v);
+#else
+    for (exponent = 0; v >> exponent > 1;) exponent++;
+#endif
+    if (exponent <= 6)
+        return (exponent << 16) + table[(v << (6 - exponent)) -
+                                        64]; /* an entry of the table: most counts of a sample */
+    mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
+    i = (mantissa >> 10) & 63;
+    fraction = mantissa & 1023;
+    below = table[i];
+    return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
+}
+
+/* The order-0 information of counts, in bits, rounded down: total * log2(total) - the sum of counts
+ * * log2(counts). */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
+    int s;
+    for (s = 0; s < 256; s++)
+        if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
+    return bits > symbols ? (bits - symbols) >> 16 : 0;
+}
+
+static unsigned lmc__count_symbols(const uint32_t counts[256])
+{
+    unsigned n = 0, s;
+    for (s = 0; s < 256; s++) n += counts[s] != 0;
+    return n;
+}
+
+/* What the counts say of a list. */
+enum lmc__choice {
+    LMC__CHOOSE_RAW,
+    LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
+    LMC__CHOOSE_TREE,
+    LMC__CHOOSE_PACKED /* of a plane below one that is coded jointly with it (spec 7.4) */
+};
+
+/* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a
+ * copy. */
+#define LMC__MIN_SAVING 200u
+
+/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
+ * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
+ * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
+ * 256 symbols. */
+static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
+{
+    return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
+           (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+}
+
+/* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
+ * order: count << 8 in descending order; *escaped: what of the total has no code.
+ *
+ * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
+ * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
+ * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
+ * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
+ * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
+                                 uint32_t *escaped)
+{
+    uint64_t sum_log = 0; /* of c log2 c, over the escaped symbols */
+    unsigned n_kept = n_symbols, i;
+    *escaped = 0;
+    for (i = n_symbols - 1; i >= 1; i--) {
+        const uint32_t count = order[i] >> 8, sum = *escaped + count;
+        const uint64_t with_log = sum_log + (uint64_t)count * lmc__log2(count);
+        const uint64_t loss =
+            ((uint64_t)sum * (8u << 16) + with_log - (uint64_t)sum * lmc__log2(sum)) >> 8;
+        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break;
+        *escaped = sum;
+        sum_log = with_log;
+        n_kept = i;
+    }
+    return n_kept;
+}
+
+/* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
+ *
+ * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
+ * that is why a code may be made from a sample at all. (Counting all of a plane would take several
+ * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
+ * costs size, never correctness: a tree that gets longer than the list is given up for raw
+ * (lmc__put_planned). */
+static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
+                                          uint32_t total, size_t n)
+{
+    uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
+    uint32_t weights[256], escaped;
+    uint8_t lengths[256];
+    uint64_t bits = 0;
+    unsigned n_symbols = 0, n_kept, n_leaves, i, s;
+    const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
+    const int sampled = total < n;
+    int has_escape;
+
+    for (s = 0; s < 256; s++)
+        if (counts[s]) order[n_symbols++] = counts[s] << 8 | (255 - s);
+    plan->is_one_symbol = n_symbols == 1;
+    plan->bits = 8 * (uint64_t)n;
+    if (n_symbols == 1 && !sampled) {
+        plan->bits = 8;
+        return LMC__CHOOSE_CONSTANT;
+    }
+    if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
+    lmc__sort_descending(order, n_symbols);
+    n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
+    has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
+    n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
+    for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
+    if (has_escape) {
+        const uint32_t w = escaped ? escaped : 1;
+        for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
+        weights[i] = w;
+    }
+    lmc__huffman_lengths(lengths, weights, n_leaves);
+
+    /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
+     * symbols that are rarer than it move up; the lengths stay the same set. */
+    memset(plan->lengths, 0, sizeof plan->lengths);
+    plan->first = 255;
+    plan->last = 0;
+    for (i = 0; i < n_kept; i++) {
+        s = 255 - (order[i] & 255);
+        plan->lengths[s] = lengths[i];
+        bits += (uint64_t)counts[s] * lengths[i];
+        if (s < plan->first) plan->first = s;
+        if (s > plan->last) plan->last = s;
+    }
+    plan->escape_length = has_escape ? lengths[n_kept] : 0;
+    if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
+    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
+     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    bits += n_symbols;
+    if (bits >= enough) return LMC__CHOOSE_RAW;
+    plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
+    return LMC__CHOOSE_TREE;
+}

@@ -1,0 +1,192 @@
+#pragma once
+#include "base/platform.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/dispatch.h"
+#include "codec/dtypes.h"
+#include "codec/workspace.h"
+#include "codec/sample.h"
+#include "codec/block_header.h"
+#include "codec/put_planes.h"
+#include "codec/put_delta.h"
+#include "codec/put_quantised.h"
+
+/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
+ * smallest as far as that is known without trying everything. A payload is never larger than the
+ * elements, so a block is never larger than lmc_bound_block says. */
+
+/* How a block has been coded, for its header. */
+typedef struct lmc__block_coding {
+    unsigned prediction, grouping; /* header fields; 0, 0: directly */
+    int subtract;                  /* the residual is subtracted; without a prediction: rotated */
+    unsigned joint;                /* bits of joint coding */
+    lmc__block_crcs crcs;
+    size_t payload_size; /* 0: stored */
+} lmc__block_coding;
+
+/* Without the prediction: in planes or, if that is not smaller, stored (which is left to the
+ * caller; the CRC is set). */
+static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
+                               const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__joint joint;
+    int has_crc = 0;
+    coding->prediction = coding->grouping = 0;
+    coding->subtract = block->rotate;
+    coding->crcs.base = 0;
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
+    coding->joint = joint.extra;
+    if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
+    e->stack.top = top;
+}
+
+/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
+ * leaves coding as it is, if it does not fit. */
+static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
+                             const lmc__block *block, const lmc__delta *delta)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block_crcs crcs;
+    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    e->stack.top = top;
+    if (payload_size == 0) return 0;
+    coding->prediction = 1;
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
+                       delta->grouping.n_natural << 4;
+    coding->subtract = delta->subtract;
+    coding->joint = 0;
+    coding->crcs = crcs;
+    coding->payload_size = payload_size;
+    return 1;
+}
+
+/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
+ * that most blocks are coded once:
+ *
+ *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
+ *   2  else without the prediction: the best so far;
+ *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
+ * nothing, or 1 has shown that it takes more than the best.
+ *
+ * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    if (verdict == LMC__DELTA) {
+        too_small = delta.worth;
+        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
+    }
+    lmc__encode_direct(e, coding, dst, cap, block);
+    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
+    if (verdict == LMC__DIRECT || best <= too_small) return;
+    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
+    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
+}
+
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                         size_t *dst_size, const uint8_t *src, size_t size,
+                                         const uint8_t *base, enum lmc_dtype dtype,
+                                         enum lmc_level level, lmc_position position, void *ws,
+                                         size_t ws_size)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    lmc__block_coding coding;
+    lmc__encoder e;
+    lmc__block block;
+    unsigned header;
+    size_t cap;
+
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    block.src = src;
+    block.base = base;
+    block.level = level;
+    block.width = lmc_dtype_width(dtype);
+    block.rotate = lmc__dtypes[dtype].rotates;
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
+    block.n = size / block.width;
+    lmc__encode_payload(&e, &coding, payload, cap, &block);
+    header = lmc__log2_width(block.width);
+    if (coding.payload_size) {
+        header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
+                  coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
+    } else {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
+        coding.payload_size = size;
+        memcpy(payload, src, size);
+    }
+    lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
+                          coding.payload_size, coding.crcs, k, position);
+    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    return LMC_OK;
+}
+
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
+ * and the workspace. */
+LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t size, const void *prediction,
+                                         enum lmc_dtype dtype, enum lmc_level level,
+                                         lmc_position position, void *ws, size_t ws_size)
+{
+    const unsigned width = lmc_dtype_width(dtype);
+    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
+        (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        return LMC_ERR_ARGUMENT;
+    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
+                             (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
+}
+
+/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
+static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const uint8_t *src, size_t size,
+                                             const uint8_t *second, const lmc_quantizer *q,
+                                             uint64_t first, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    const size_t n = size / q->width;
+    lmc__block_crcs crcs;
+    uint8_t *restored;
+    size_t cap, payload_size;
+    lmc__encoder e;
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    restored = lmc__push_list(&e.stack, size);
+    if (restored == NULL) return LMC_ERR_WORKSPACE;
+    payload_size =
+        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
+    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
+        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+    if (payload_size)
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
+                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
+    else {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(payload, restored, size);
+        crcs.base = 0;
+        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
+                              size, crcs, k, position);
+    }
+    *content = restored;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}

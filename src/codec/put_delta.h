@@ -1,0 +1,138 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/count.h"
+#include "kernels/classes.h"
+#include "kernels/group.h"
+#include "codec/workspace.h"
+#include "codec/plan.h"
+#include "codec/sample.h"
+#include "codec/put_list.h"
+#include "codec/block_header.h"
+#include "codec/plan_delta.h"
+
+/* The payload of a block against its prediction (spec 7.3), as plan_delta.h has decided. One pass
+ * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
+ * splits them:
+ *
+ *     elements \                                    class 0: plane 0 .. w-1 \
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded one by
+ * one base     /                                    ...                     /
+ *
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
+
+/* The lists of a delta, and how to make them again. */
+typedef struct lmc__grouped {
+    const lmc__block *block;
+    const lmc__delta *delta;
+    lmc__classes lists;
+    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
+    size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
+} lmc__grouped;
+
+/* Keeps what is not zero of the lists of class c, and sets its mask. */
+static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
+{
+    const size_t n = g->n_of[c];
+    const unsigned width = g->block->width;
+    uint8_t *const mask = g->masks[c], *const *const row = g->lists.row[c];
+    size_t i, n_kept = 0;
+    unsigned p;
+    for (i = 0; i < n; i += 8) {
+        const unsigned in_byte = (unsigned)lmc__min(8, n - i);
+        unsigned bits = 0, bit;
+        for (bit = 0; bit < in_byte; bit++) {
+            unsigned any = 0;
+            for (p = 0; p < width; p++) any |= row[p][i + bit];
+            if (!any) continue;
+            bits |= 1u << bit;
+            for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
+            n_kept++;
+        }
+        mask[i / 8] = (uint8_t)bits;
+    }
+    g->n_coded[c] = n_kept;
+}
+
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    const uint32_t crc = k->group(&g->lists, block->src, block->base, block->n, block->width,
+                                  g->delta->subtract, grouping);
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        g->n_coded[c] = g->n_of[c];
+        if (g->delta->sparse) lmc__drop_zeros(g, c);
+    }
+    return crc;
+}
+
+/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
+ * which cannot happen (see workspace.h). */
+static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
+{
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    unsigned c, p;
+    for (c = 0; c < grouping->n_classes; c++) {
+        for (p = grouping->n_natural; p < g->block->width; p++)
+            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+        if (g->delta->sparse &&
+            (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
+            return 0;
+    }
+    return 1;
+}
+
+/* One list of a class. Returns 0 if there is no room. */
+static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
+                               uint8_t *spare)
+{
+    uint8_t *const row = g->lists.row[c][p];
+    const size_t n = g->n_coded[c];
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
+    if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
+    (void)lmc__make_classes(e->k, g);
+    return lmc__put_raw(e, row, n);
+}
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                             const lmc__delta *delta, lmc__block_crcs *crcs)
+{
+    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const size_t n = block->n;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    lmc__grouped g;
+    unsigned c, p;
+    if (!spare) return 0;
+    g.block = block;
+    g.delta = delta;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * block->width - 1);
+    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
+    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
+    e->out += n_classes - 1;
+    crcs->base = e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping);
+    if (!lmc__push_classes(e, &g)) return 0;
+    for (p = 0; p < n_natural; p++, e->out += n)
+        g.lists.row[0][p] = e->out; /* made in their place */
+    crcs->content = lmc__make_classes(e->k, &g);
+    for (c = 0; c < n_classes && delta->sparse; c++)
+        if (g.n_of[c] && !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c])) return 0;
+    for (c = 0; c < n_classes; c++) {
+        if (g.n_coded[c] == 0) continue;
+        for (p = n_natural; p < block->width; p++)
+            if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
+    }
+    return (size_t)(e->out - dst);
+}

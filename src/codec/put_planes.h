@@ -1,0 +1,140 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/root.h"
+#include "kernels/fold.h"
+#include "codec/tree.h"
+#include "codec/workspace.h"
+#include "codec/plan.h"
+#include "codec/sample.h"
+#include "codec/put_list.h"
+#include "codec/block_header.h"
+#include "codec/plan_planes.h"
+
+/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+ * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
+ * of the top plane's tree on the way, while its bytes are in registers:
+ *
+ *     elements -> rotate -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
+ *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
+ *              +-> CRC
+ *
+ * Planes that stay raw are written by the split where they will stand in the payload, as long as
+ * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+
+/* The planes of a block, and how to make them again. */
+typedef struct lmc__split_block {
+    const lmc__block *block;
+    lmc__planes planes;
+    lmc__parted root;    /* the top plane's tree, begun */
+    uint8_t *root_spare; /* where its right list is: the spare of its left one */
+    int has_root;
+} lmc__split_block;
+
+static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
+{
+    const lmc__block *const block = split->block;
+    return k->split_root(&split->planes, split->has_root ? &split->root : NULL, block->src,
+                         block->n, block->width, block->rotate);
+}
+
+/* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
+ * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
+ * which cannot happen (see workspace.h). */
+static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
+{
+    lmc__tree *const tree = &e->scratch->root_tree;
+    lmc__parted *const root = &split->root;
+    const size_t n = split->block->n;
+    lmc__children children;
+    lmc__node node;
+    if (plan->is_one_symbol || !lmc__tree_set_plan(tree, plan)) return 1;
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) return 1;
+    children = lmc__get_children(tree, node);
+    root->plane = split->block->width - 1;
+    root->table = tree->rank;
+    root->split = children.right.first_leaf;
+    root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    split->root_spare = lmc__push_list(&e->stack, n);
+    if (root->mask == NULL || split->root_spare == NULL) return 0;
+    root->left = lmc__is_one_symbol(tree, children.left) ? NULL : split->planes.row[root->plane];
+    root->right = lmc__is_one_symbol(tree, children.right) ? NULL : split->root_spare;
+    split->has_root = 1;
+    return 1;
+}
+
+/* The plane below the top one: the bits that joint coding has left in it. The top plane's row
+ * becomes the joint symbols, to be coded next. Returns 0 if there is no room. */
+static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
+{
+    const unsigned top = split->block->width - 1;
+    uint8_t *const symbols = split->planes.row[top];
+    if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
+    memset(e->out, 0, joint->packed_size);
+    e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
+    e->out += joint->packed_size;
+    return 1;
+}
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
+ * elements have been read, also if the result is 0. */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                              lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
+{
+    const size_t n = block->n;
+    const unsigned width = block->width, top = width - 1;
+    const lmc__plan *const plans = e->scratch->plans;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    enum lmc__choice choice[8];
+    lmc__split_block split;
+    unsigned p, n_leading = 0; /* raw planes before the first other one */
+
+    joint->extra = 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
+    while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
+    if (n_leading == width) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    if (joint->extra) {
+        if (e->end - e->out < 2) return 0;
+        lmc__store16(e->out, (uint16_t)joint->offset);
+        e->out += 2;
+    }
+    if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
+    split.block = block;
+    split.has_root = 0;
+    split.root_spare = NULL;
+    for (p = 0; p < width; p++) {
+        split.planes.row[p] =
+            p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
+        if (split.planes.row[p] == NULL) return 0;
+    }
+    if (choice[top] == LMC__CHOOSE_TREE && !joint->extra &&
+        !lmc__begin_root(e, &split, &plans[top]))
+        return 0;
+    crcs->content = lmc__split_planes(e->k, &split);
+    *has_crc = 1;
+    for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
+    for (; p < width; p++) {
+        const int is_root = split.has_root && p == top;
+        enum lmc__put put;
+        if (choice[p] == LMC__CHOOSE_PACKED) {
+            if (!lmc__put_packed(e, &split, joint)) return 0;
+            continue;
+        }
+        put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
+                               split.planes.row[p], is_root ? split.root_spare : spare, n);
+        if (put == LMC__PUT_SPOILED) {
+            if (joint->extra && p == top) return 0; /* dst is too small: see lmc__choose_joint */
+            if (p == top) split.has_root = 0;       /* now its row is wanted */
+            (void)lmc__split_planes(e->k, &split);
+            put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+        }
+        if (put == LMC__PUT_NO_ROOM) return 0;
+    }
+    return (size_t)(e->out - dst);
+}

@@ -1,0 +1,277 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+#include "kernels/crc32c.h"
+#include "kernels/root.h"
+
+/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
+ * CRC-32C of base. -- */
+
+/* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
+LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
+{
+    return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
+}
+
+/* classes[key] */
+static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
+{
+    unsigned key, c = 0;
+    for (key = 0; key < 256; key++) {
+        while (c < grouping->n_classes - 1 && key >= grouping->threshold[c]) c++;
+        classes[key] = (uint8_t)c;
+    }
+}
+
+LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                         size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    uint8_t classes[256];
+    size_t i;
+    lmc__set_class_table(classes, grouping);
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
+}
+
+#define LMC__FOR_WIDTHS(call)                                                                      \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
+static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                          size_t n, unsigned width, const lmc__grouping *grouping)
+{
+#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return lmc__crc32c_scalar(0, base, n * width);
+}
+
+#if LMC__NEON
+/* The keys of 16 elements. */
+LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
+{
+    uint8x16_t v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
+        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
+                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    return lmc__even_neon(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
+                                       const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
+    highest[c] = vdupq_n_u8(255);
+}
+
+LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_neon(highest, grouping);
+    while (i + 16 <= n) {
+        const size_t end =
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
+        uint8x16_t sum[LMC__MAX_CLASSES];
+        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
+        for (; i < end; i += 16) {
+            uint8x16_t keys;
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_neon(base + i * width + 16 * p);
+            keys = lmc__keys_neon(b, width);
+            for (c = 0; c + 1 < n_classes; c++)
+                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+        }
+        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+    }
+    up_to[n_classes - 1] = i;
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                 unsigned width, const lmc__grouping *grouping)
+{
+#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+}
+static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                        size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    lmc__count_only_neon(counts, base, n, width, grouping);
+    return lmc__crc32c_neon(0, base, n * width);
+}
+static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                             size_t n, unsigned width,
+                                             const lmc__grouping *grouping)
+{
+    lmc__count_only_neon(counts, base, n, width, grouping);
+    return lmc__crc32c_scalar(0, base, n * width);
+}
+#endif
+
+#if LMC__X86
+/* The keys of 32 elements. */
+LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
+{
+    __m256i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
+                                                                : _mm256_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx2(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
+                                        const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm256_set1_epi8((char)255);
+}
+
+LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                   const uint8_t *base, size_t n, unsigned width,
+                                                   const lmc__grouping *grouping)
+{
+    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    __m256i b[8], highest[LMC__MAX_CLASSES];
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    while (i + 32 <= n) {
+        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
+        for (; i < end; i += 32) {
+            __m256i keys;
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_avx2(base + i * width + 32 * p);
+            keys = lmc__keys_avx2(b, width);
+            for (c = 0; c + 1 < n_classes; c++)
+                up_to[c] += (size_t)_mm_popcnt_u64(
+                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
+        }
+    }
+    up_to[n_classes - 1] = i;
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
+}
+
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+
+/* The keys of 64 elements. */
+LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
+{
+    __m512i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
+                                                                : _mm512_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx512(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes: an element's class is the number of those below its
+ * key. */
+LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
+                                            const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm512_set1_epi8((char)255);
+}
+
+LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_classes = grouping->n_classes;
+    size_t above[LMC__MAX_CLASSES] = {0}, i; /* elements of the classes behind each */
+    __m512i sum[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m512i keys;
+        lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            b[p] = lmc__load_avx512(base + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512();
+        keys = lmc__keys_avx512(b, width);
+        for (c = 0; c + 1 < n_classes; c++)
+            above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
+    }
+    if (i) crc = lmc__crc_finish(sum, width);
+    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
+    return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
+}
+
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                      const uint8_t *base, size_t n, unsigned width,
+                                                      const lmc__grouping *grouping)
+{
+    uint32_t crc;
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
+    LMC__FOR_WIDTHS(LMC__CALL)
+#undef LMC__CALL
+    return crc;
+}
+#endif

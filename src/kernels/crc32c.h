@@ -1,0 +1,252 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/*
+ * CRC-32C (Castagnoli; spec 1.2): crc32c(crc, p, size) continues from the CRC of what stands
+ * before, 0 at the start. The kernels of all tiers give the same.
+ *
+ * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
+ * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
+ * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ *
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *
+ * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
+ * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ */
+
+/* Product of two polynomials modulo the CRC's. */
+static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    int i;
+    for (i = 0; i < 32; i++) {
+        product ^= b & (0u - (a >> 31));
+        a <<= 1;
+        b = b >> 1 ^ (LMC__CRC_POLYNOMIAL & (0u - (b & 1)));
+    }
+    return product;
+}
+
+/* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
+{
+    unsigned i;
+    for (i = 0; a != 0 && b_size != 0; b_size >>= 1) {
+        if (b_size & 1) a = lmc__crc_multiply(a, lmc__crc_powers[i]);
+        i = i < 30 ? i + 1 : 0;
+    }
+    return a ^ b;
+}
+
+/* The register before the bytes of p, from the one behind them: a step's shift to the right is
+ * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
+ * 31 tells whether the step had added the polynomial. */
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
+{
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++)
+            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
+        state ^= p[--size];
+    }
+    return state;
+}
+
+/*
+ * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
+ * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
+
+/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
+ * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
+LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+{
+    const uint32_t(*t)[256] = lmc__crc_table;
+    uint64_t v = lmc__load64(p) ^ crc;
+    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
+           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+}
+
+/* Three lanes are twice as fast as one. */
+static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
+{
+    crc = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
+        uint32_t crc1 = 0, crc2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
+            crc = lmc__crc_step8(crc, p + i);
+            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
+            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
+        }
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    }
+    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
+    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
+    return ~crc;
+}
+
+#if LMC__NEON
+/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint32_t c0 = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
+        uint32_t c1 = 0, c2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
+            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
+            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
+            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
+        }
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
+    }
+    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    return ~c0;
+}
+#endif
+
+#if LMC__X86
+/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
+ * in each cycle. */
+LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
+    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
+ * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
+ * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
+ * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
+ * for both. */
+LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
+    const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
+                  shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
+                  shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+}
+
+LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    return ~(uint32_t)c[0];
+}
+
+/* For strips whose CRC is computed elsewhere. */
+static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
+{
+    (void)p;
+    (void)size;
+    return crc;
+}
+
+/*
+ * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+ * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
+ * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
+ * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
+ * time:
+ *
+ *     bytes    0         64        128       192       256       320 ...
+ *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
+ *                  |         '-----------------------------------> * x^2048 ^ w1
+ *                  '-------------------------------------> * x^2048 ^ w0
+ *
+ * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
+ * through the crc32 instruction.
+ *
+ * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
+ * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
+ * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
+ * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ */
+
+/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
+{
+    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
+                                          : vectors == 2 ? 1
+                                          : vectors == 4 ? 2
+                                                         : 3];
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
+}
+
+/* a folded onto b, in each of the four lanes */
+LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00),
+                                     _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
+}
+
+/* What a message's first vector is xored with, to continue from crc: the register is added to the
+ * first 32 bits. */
+LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
+{
+    return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
+}
+
+/* The CRC of n vectors, one after the other. */
+LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__crc_fold_last);
+    __m512i sum = v[0], low;
+    __m128i x;
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
+                           _mm512_clmulepi64_epi128(sum, last, 0x11));
+    x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
+    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1),
+                               _mm512_extracti32x4_epi32(low, 2), 0x96);
+    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)),
+                                    (uint64_t)_mm_extract_epi64(x, 1));
+}
+
+LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c;
+    if (size >= 256) {
+        const __m512i k256 = lmc__crc_factor(4);
+        __m512i v[4];
+        unsigned i;
+        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
+        v[0] = _mm512_xor_si512(v[0], lmc__crc_start(crc));
+        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
+                lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
+        crc = lmc__crc_finish(v, 4);
+    }
+    c = (uint32_t)~crc;
+    for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
+    for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
+    return ~(uint32_t)c;
+}
+#endif

@@ -1,0 +1,222 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/types.h"
+#include "kernels/crc32c.h"
+#include "kernels/split_join.h"
+#include "kernels/count.h"
+#include "kernels/map.h"
+#include "kernels/partition.h"
+#include "kernels/merge.h"
+#include "kernels/flatten.h"
+#include "kernels/fold.h"
+#include "kernels/root.h"
+#include "kernels/classes.h"
+#include "kernels/group.h"
+#include "kernels/grids.h"
+
+#if LMC__X86
+#include <cpuid.h>
+#endif
+#if LMC__NEON && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#define LMC__SCALAR_GRIDS                                                                          \
+    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
+        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \
+        lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
+#if LMC__VECTORS
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
+        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up,                 \
+        lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
+#else
+#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#endif
+
+static const lmc__kernels lmc__kernels_scalar = {
+    LMC_TIER_SCALAR,        lmc__crc32c_scalar,    lmc__split_scalar,
+    lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar,
+    lmc__map_scalar,        lmc__partition_scalar, lmc__merge_scalar,
+    lmc__flatten_scalar,    lmc__unflatten_scalar, lmc__count_ones_scalar,
+    lmc__fold_scalar,       lmc__unfold_scalar,    lmc__count_classes_scalar,
+    lmc__group_scalar,      lmc__ungroup_scalar,   LMC__SCALAR_GRIDS};
+#if LMC__NEON
+static const lmc__kernels lmc__kernels_neon =
+    {/* with the CRC-32 instructions */
+     LMC_TIER_NEON,           lmc__crc32c_neon,
+     lmc__split_neon,         lmc__split_root_neon,
+     lmc__join_root_neon,     lmc__is_constant_scalar,
+     lmc__map_neon,           lmc__partition_neon,
+     lmc__merge_neon,         lmc__flatten_neon,
+     lmc__unflatten_neon,     lmc__count_ones_neon,
+     lmc__fold_neon,          lmc__unfold_neon,
+     lmc__count_classes_neon, lmc__group_neon,
+     lmc__ungroup_neon,       LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+static const lmc__kernels lmc__kernels_neon_only = {
+    LMC_TIER_NEON,
+    lmc__crc32c_scalar,
+    lmc__split_neon,
+    lmc__split_root_neon_only,
+    lmc__join_root_neon_only,
+    lmc__is_constant_scalar,
+    lmc__map_neon,
+    lmc__partition_neon,
+    lmc__merge_neon,
+    lmc__flatten_neon,
+    lmc__unflatten_neon,
+    lmc__count_ones_neon,
+    lmc__fold_neon,
+    lmc__unfold_neon,
+    lmc__count_classes_neon_only,
+    lmc__group_neon_only,
+    lmc__ungroup_neon_only,
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+#endif
+#if LMC__SIMDE
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
+static const lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,        lmc__crc32c_scalar,   lmc__split_scalar,
+    lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar,
+    lmc__map_scalar,       lmc__partition_avx2,  lmc__merge_simde,
+    lmc__flatten_avx2,     lmc__unflatten_avx2,  lmc__count_ones_scalar,
+    lmc__fold_avx2,        lmc__unfold_avx2,     lmc__count_classes_scalar,
+    lmc__group_scalar,     lmc__ungroup_scalar,  LMC__SCALAR_GRIDS};
+#endif
+#if LMC__X86
+static const lmc__kernels lmc__kernels_avx2 = {
+    LMC_TIER_AVX2,           lmc__crc32c_avx2,
+    lmc__split_avx2,         lmc__split_root_avx2,
+    lmc__join_root_avx2,     lmc__is_constant_scalar,
+    lmc__map_avx2,           lmc__partition_avx2,
+    lmc__merge_avx2,         lmc__flatten_avx2,
+    lmc__unflatten_avx2,     lmc__count_ones_avx2,
+    lmc__fold_avx2,          lmc__unfold_avx2,
+    lmc__count_classes_avx2, lmc__group_avx2,
+    lmc__ungroup_avx2,       LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+static const lmc__kernels lmc__kernels_avx512 = {
+    LMC_TIER_AVX512,           lmc__crc32c_avx512,
+    lmc__split_avx512,         lmc__split_root_avx512,
+    lmc__join_root_avx512,     lmc__is_constant_scalar,
+    lmc__map_avx512,           lmc__partition_avx512,
+    lmc__merge_avx512,         lmc__flatten_avx512,
+    lmc__unflatten_avx512,     lmc__count_ones_avx512,
+    lmc__fold_avx512,          lmc__unfold_avx512,
+    lmc__count_classes_avx512, lmc__group_avx512,
+    lmc__ungroup_avx512,       LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+#endif
+
+/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
+ * relaxed atomics do. */
+
+static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
+
+#if defined(__GNUC__)
+#define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#else
+#define LMC__ATOMIC_LOAD(p)                                                                        \
+    (*(const lmc__kernels *volatile                                                                \
+           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
+#endif
+
+#if LMC__X86
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). */
+static int lmc__cpu_has(enum lmc_tier tier)
+{
+    unsigned a, b, c, d, b7, c7, xcr0, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if ((c & 0x8900002) != 0x8900002) return 0; /* OSXSAVE, POPCNT, SSE4.2, PCLMULQDQ */
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
+    if (tier == LMC_TIER_AVX2) return 1;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
+     * later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
+}
+#endif
+
+#if LMC__NEON
+/* 1 if the CPU has the CRC-32 instructions. */
+static int lmc__cpu_has_crc(void)
+{
+#if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__)
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) >> 7 & 1) != 0; /* HWCAP_CRC32 */
+#else
+    return 0;
+#endif
+}
+#endif
+
+/* The table of a tier, or NULL where this build or this machine lacks it. */
+static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
+{
+    switch (tier) {
+    case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
+#if LMC__NEON
+    case LMC_TIER_NEON: return lmc__cpu_has_crc() ? &lmc__kernels_neon : &lmc__kernels_neon_only;
+#endif
+#if LMC__X86
+    case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
+    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
+#endif
+#if LMC__SIMDE
+    case LMC_TIER_SIMDE: return &lmc__kernels_simde;
+#endif
+    default: return NULL;
+    }
+}
+
+/* The best table up to a tier; at the latest the scalar one. */
+static const lmc__kernels *lmc__best_kernels(int tier)
+{
+    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
+    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
+    return k;
+}
+
+static const lmc__kernels *lmc__get_kernels(void)
+{
+    const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
+    if (k == NULL) {
+        const lmc__kernels *chosen = NULL;
+        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
+        if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
+    }
+    return k;
+}
+
+LMC_API const char *lmc_tier_name(enum lmc_tier tier)
+{
+    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
+    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
+}
+
+LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
+
+LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
+
+LMC_API void lmc_limit_tier(enum lmc_tier tier)
+{
+    LMC__ATOMIC_STORE(
+        &lmc__active_kernels,
+        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+}
+
+LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
+{
+    return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
+}

@@ -1,0 +1,226 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+#include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint64_t low = first * LMC__ONES8;
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i) -
+                     low; /* no borrow between the bytes that count: src[i] >= first */
+        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (d = 0; d < depth; d++)
+            bits[d * row + (i >> 3)] =
+                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+    }
+}
+
+/* -- 6.10 unflatten: the inverse; dst[i] = symbols[index]; dst is a list -- */
+static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
+                                  const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    size_t i;
+    unsigned d, j;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = 0;
+        for (d = 0; d < depth; d++)
+            v = v << 1 | (lmc__byte_mask[bits[d * row + (i >> 3)]] & LMC__ONES8);
+        for (j = 0; j < 8; j++) dst[i + j] = symbols[v >> 8 * j & 63];
+    }
+}
+
+#if LMC__NEON
+/* A step of 64 elements, of which n count. */
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                     uint8x16_t first, unsigned depth)
+{
+    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
+                             vsubq_u8(vld1q_u8(src + 32), first),
+                             vsubq_u8(vld1q_u8(src + 48), first)};
+    for (; depth-- != 0; bits += row) {
+        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
+                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    }
+}
+
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                              unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
+}
+
+LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                       uint8x16x4_t table, unsigned depth)
+{
+    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
+    unsigned j;
+    for (; depth-- != 0; bits += row) {
+        const uint8x8_t m = lmc__load_mask_neon(bits, n);
+        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
+            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+    }
+    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
+}
+
+static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    uint8x16x4_t table;
+    uint8_t padded[64];
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    table = lmc__load64_neon(padded);
+    for (; n >= 64; n -= 64, dst += 64, bits += 8)
+        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
+    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
+        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a
+                                        neighbour is below */
+        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+            uint8_t word[4];
+            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
+            else {
+                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+
+LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                           const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    __m256i table[4];
+    uint8_t padded[64];
+    size_t i;
+    unsigned d, t;
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    for (t = 0; t < 4; t++)
+        table[t] = _mm256_broadcastsi128_si256(
+            _mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256(), out, row_of;
+        LMC__UNROLL for (d = 0; d < depth; d++)
+        { /* v = 2 v + bit */
+            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8)
+                                           : (uint32_t)lmc__load_mask(bits + d * row, i, n);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
+        }
+        out =
+            _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
+        if (depth > 4) {
+            row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+            LMC__UNROLL for (t = 1; t < 4; t++) out =
+                lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                _mm256_shuffle_epi8(table[t], v), out);
+        }
+        lmc__store_avx2(dst + i, out);
+    }
+}
+
+LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                          const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) {
+    case 1: lmc__unflatten_body_avx2(dst, bits, n, symbols, 1); break;
+    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
+    }
+}
+#endif
+
+#if LMC__X86
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i low = _mm512_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++)
+            lmc__store64(bits + d * row + i / 8,
+                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
+        for (d = 0; d < depth; d++) {
+            lmc__store64(word, _mm512_mask_test_epi8_mask(
+                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
+        }
+    }
+}
+
+LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                               const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i table = _mm512_maskz_loadu_epi8(
+        depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 64) {
+        __m512i v = _mm512_setzero_si512();
+        LMC__UNROLL for (d = 0; d < depth; d++)
+        {
+            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8)
+                                            : lmc__load_mask(bits + d * row, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
+        }
+        _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
+    }
+}
+
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) { /* constant depths, so that the bits stay in registers */
+    case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx512(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx512(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx512(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx512(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
+    }
+}
+#endif

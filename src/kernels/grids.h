@@ -1,0 +1,509 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32,
+ * little-endian; symbols are 16 bits -- */
+
+/* The scale that an element's prediction gives. */
+LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
+{
+    int32_t half;
+    p &= 0x7FFFFFFF;
+    half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
+    half = half<(int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half>(int32_t) LMC__MAX_SCALE
+               ? (int32_t)LMC__MAX_SCALE
+               : half;
+    return (uint32_t)half & 0xFFFF0000u;
+}
+
+LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
+{
+    const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
+    float g, product;
+    uint32_t bits;
+    memcpy(&g, &scale, 4);
+    product =
+        q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
+    memcpy(&bits, &product, 4);
+    return bits;
+}
+
+LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
+    const int64_t v = (int64_t)scale +
+                      ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
+    if (symbol == 0) return 0;
+    return (uint32_t)(v<(int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v>(int64_t)
+                              LMC__MAX_LOG_SCALE
+                          ? (int64_t)LMC__MAX_LOG_SCALE
+                          : v) |
+           sign;
+}
+
+/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is
+ * less. What IEEE division gives, in integers: on no machine and under no option of a compiler may
+ * it be another. */
+LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
+{
+    const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
+    const int exponent = (int)(magnitude >> 23) - (int)(scale >> 23);
+    const uint64_t quotient = ((uint64_t)a << 9) / b; /* 25 or 26 bits */
+    const unsigned shift = quotient >> 25 ? 2 : 1;
+    const uint32_t rest = (uint32_t)quotient & ((1u << shift) - 1), half = 1u << (shift - 1);
+    const int is_exact = quotient * b == (uint64_t)a << 9;
+    uint32_t m = (uint32_t)(quotient >> shift);
+    const int drop = 24 - exponent - (int)shift; /* the quotient is m * 2^(-1 - drop) */
+    if (rest > half || (rest == half && (!is_exact || (m & 1)))) m++;
+    if (drop < 0) return 65536;
+    if (drop > 25) return 0;
+    m = ((m >> drop) + 1) >> 1;
+    return m < 65536 ? m : 65536;
+}
+
+LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
+
+LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
+                  q = x >> 31 ? -magnitude : magnitude;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;
+    return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
+}
+
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
+ * what is too far above. */
+LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
+{
+    return (uint32_t)grid->min * grid->step - (grid->step >> 1);
+}
+
+LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
+        (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
+        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a
+                                  step */
+    return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
+}
+
+static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                     uint32_t scale, const lmc__grid *grid)
+{
+    size_t i;
+    if (grid->is_log)
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
+    else
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
+}
+
+static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
+                                        const uint8_t *second, size_t n, const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        lmc__store32(dst + 4 * i,
+                     lmc__restore_linear(symbols[i],
+                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
+                                         grid->min));
+}
+
+static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
+                                        uint32_t scale, const lmc__grid *grid)
+{
+    size_t i, exceptions = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = lmc__load32(src + 4 * i);
+        symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid)
+                                             : lmc__quantize_linear(x, scale, grid));
+        exceptions += symbols[i] == LMC__EXCEPTION;
+    }
+    return exceptions;
+}
+
+static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src,
+                                           const uint8_t *second, size_t n, const lmc__grid *grid)
+{
+    size_t i, exceptions = 0;
+    for (i = 0; i < n; i++) {
+        symbols[i] = (uint16_t)lmc__quantize_linear(
+            lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
+            grid);
+        exceptions += symbols[i] == LMC__EXCEPTION;
+    }
+    return exceptions;
+}
+
+/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers;
+ * *count: how many. */
+static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
+{
+    uint32_t sum = 0;
+    size_t i;
+    *count = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t x = lmc__load32(src + 4 * i);
+        if (!lmc__is_normal(x)) continue;
+        sum += (x & 0x7FFFFFFF) >> 14;
+        ++*count;
+    }
+    return sum;
+}
+
+/* symbols[i] = table[codes[i]] */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* The inverse, of symbols below 256 << low_bits. */
+static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
+                                    unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        high[i] = (uint8_t)(symbols[i] >> low_bits);
+        if (low) low[i] = (uint8_t)(symbols[i] & ((1u << low_bits) - 1));
+    }
+}
+
+/* memcpy of what will not be looked at soon: past the caches */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
+
+/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
+ * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
+ * does it (clang does not tell of -freciprocal-math alone). */
+#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
+#define LMC__VECTORS 1
+#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#else
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#endif
+#else
+#define LMC__VECTORS 0
+#endif
+#if LMC__VECTORS
+#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
+    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
+    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
+    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
+    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
+    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
+    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
+                                                const lmc__grid *grid)                             \
+    {                                                                                              \
+        lmc__i32_##isa p, above;                                                                   \
+        memcpy(&p, second, sizeof p);                                                              \
+        p &= 0x7FFFFFFF;                                                                           \
+        above = p > (int32_t)grid->floor;                                                          \
+        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
+        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
+        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
+        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
+        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
+    }                                                                                              \
+    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
+                                                 const lmc__i32_##isa *scale, int32_t min)         \
+    {                                                                                              \
+        lmc__u16_##isa s;                                                                          \
+        lmc__i32_##isa q;                                                                          \
+        lmc__f32_##isa v;                                                                          \
+        memcpy(&s, symbols, sizeof s);                                                             \
+        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
+        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
+        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
+        memcpy(dst, &v, sizeof v);                                                                 \
+    }                                                                                              \
+    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
+                                              uint32_t scale, const lmc__grid *grid,               \
+                                              int32_t limit, int is_signed)                        \
+    {                                                                                              \
+        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
+                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
+        lmc__u16_##isa s;                                                                          \
+        lmc__i32_##isa q, t, sign, is;                                                             \
+        memcpy(&s, symbols, sizeof s);                                                             \
+        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
+        is = t != 0;                                                                               \
+        t -= 1;                                                                                    \
+        sign = t << 31;                                                                            \
+        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
+        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
+        q = LMC__PICK(t, limit, q);                                                                \
+        t = q < -limit;                                                                            \
+        q = LMC__PICK(t, -limit, q);                                                               \
+        q *= (int32_t)grid->step;                                                                  \
+        t = q > high;                                                                              \
+        q = LMC__PICK(t, high, q);                                                                 \
+        t = q < low;                                                                               \
+        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
+        if (is_signed) q |= sign;                                                                  \
+        q &= is;                                                                                   \
+        memcpy(dst, &q, sizeof q);                                                                 \
+    }                                                                                              \
+    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
+                                                  uint32_t scale, const lmc__grid *grid)           \
+    {                                                                                              \
+        size_t i = 0;                                                                              \
+        if (grid->is_log) {                                                                        \
+            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
+            if (grid->is_signed)                                                                   \
+                for (; i + lanes <= n; i += lanes)                                                 \
+                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
+            else                                                                                   \
+                for (; i + lanes <= n; i += lanes)                                                 \
+                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
+        } else {                                                                                   \
+            lmc__i32_##isa scales = {0};                                                           \
+            scales += (int32_t)scale;                                                              \
+            for (; i + lanes <= n; i += lanes)                                                     \
+                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
+        }                                                                                          \
+        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
+    }                                                                                              \
+    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
+                                                     const uint8_t *second, size_t n,              \
+                                                     const lmc__grid *grid)                        \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__i32_##isa scale;                                                                  \
+            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
+            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
+        }                                                                                          \
+        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
+    }                                                                                              \
+    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
+     * become. */                                                                                  \
+    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
+                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
+                                                 lmc__i32_##isa *exceptions)                       \
+    {                                                                                              \
+        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
+        lmc__u16_##isa narrow;                                                                     \
+        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
+        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
+        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
+        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
+        memcpy(symbols, &narrow, sizeof narrow);                                                   \
+        *exceptions -= is_bad;                                                                     \
+    }                                                                                              \
+    inline_attribute void lmc__quantize_step_##isa(                                                \
+        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
+        lmc__i32_##isa *exceptions)                                                                \
+    {                                                                                              \
+        lmc__i32_##isa x, y, above, q;                                                             \
+        lmc__f32_##isa v;                                                                          \
+        memcpy(&x, src, sizeof x);                                                                 \
+        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
+        y = (lmc__i32_##isa)v;                                                                     \
+        above = y > 0x47800000; /* 65536.0 */                                                      \
+        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
+        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
+        y = x >> 31;                                                                               \
+        q = (q ^ y) - y;                                                                           \
+        y = q - grid->min;                                                                         \
+        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
+        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
+    }                                                                                              \
+    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
+    {                                                                                              \
+        size_t sum = 0;                                                                            \
+        unsigned i;                                                                                \
+        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
+        return sum;                                                                                \
+    }                                                                                              \
+    attribute static size_t lmc__quantize_rows_##isa(                                              \
+        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
+    {                                                                                              \
+        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
+        size_t i = 0;                                                                              \
+        scales += (int32_t)scale;                                                                  \
+        if (grid->is_log) {                                                                        \
+            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
+             * of two from step on (Hacker's Delight, 10-9) */                                     \
+            const uint32_t offset = scale + lmc__lowest(grid);                                     \
+            unsigned log2 = 0;                                                                     \
+            uint64_t magic;                                                                        \
+            int is_power;                                                                          \
+            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
+            is_power = (uint32_t)1 << log2 == grid->step;                                          \
+            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
+            for (; i + lanes <= n; i += lanes) {                                                   \
+                lmc__i32_##isa x, is_bad;                                                          \
+                lmc__u32_##isa u, t;                                                               \
+                memcpy(&x, src + 4 * i, sizeof x);                                                 \
+                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
+                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
+                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
+                if (is_power) t = u >> log2;                                                       \
+                else {                                                                             \
+                    const lmc__u64_##isa even =                                                    \
+                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
+                    const lmc__u64_##isa odd =                                                     \
+                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
+                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
+                }                                                                                  \
+                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
+                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
+                else is_bad |= x >> 31;                                                            \
+                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
+                                       &exceptions);                                               \
+            }                                                                                      \
+        } else                                                                                     \
+            for (; i + lanes <= n; i += lanes)                                                     \
+                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
+        return lmc__sum_##isa(exceptions) +                                                        \
+               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
+    }                                                                                              \
+    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
+                                                        const uint8_t *second, size_t n,           \
+                                                        const lmc__grid *grid)                     \
+    {                                                                                              \
+        lmc__i32_##isa exceptions = {0};                                                           \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__i32_##isa scale;                                                                  \
+            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
+            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
+        }                                                                                          \
+        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
+                                                                         second + 4 * i, n - i,    \
+                                                                         grid);                    \
+    }                                                                                              \
+    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
+                                                        uint32_t *count)                           \
+    {                                                                                              \
+        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
+        uint32_t rest;                                                                             \
+        size_t i;                                                                                  \
+        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
+            lmc__u32_##isa x;                                                                      \
+            lmc__i32_##isa is;                                                                     \
+            memcpy(&x, src + 4 * i, sizeof x);                                                     \
+            x &= 0x7FFFFFFFu;                                                                      \
+            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
+            counts -= is;                                                                          \
+            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
+        }                                                                                          \
+        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
+        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
+        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
+    }                                                                                              \
+    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
+                                                  const uint8_t *low, size_t n, unsigned low_bits) \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
+            lmc__u8_##isa h, l;                                                                    \
+            lmc__w16_##isa s;                                                                      \
+            memcpy(&h, high + i, sizeof h);                                                        \
+            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
+            if (low) {                                                                             \
+                memcpy(&l, low + i, sizeof l);                                                     \
+                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
+            }                                                                                      \
+            memcpy(symbols + i, &s, sizeof s);                                                     \
+        }                                                                                          \
+        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
+    }                                                                                              \
+    attribute static void lmc__cut_symbols_##isa(                                                  \
+        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
+            lmc__w16_##isa s;                                                                      \
+            lmc__u8_##isa part;                                                                    \
+            memcpy(&s, symbols + i, sizeof s);                                                     \
+            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
+            memcpy(high + i, &part, sizeof part);                                                  \
+            if (!low) continue;                                                                    \
+            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
+            memcpy(low + i, &part, sizeof part);                                                   \
+        }                                                                                          \
+        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
+    }
+#if LMC__NEON
+LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#endif
+#if LMC__X86
+LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
+LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i =
+        lmc__min(size, (0 - (uintptr_t)dst) &
+                           (LMC__LINE -
+                            1)); /* whole lines only: parts of one would wait for it to be read */
+    memcpy(dst, src, i);
+    for (; i + LMC__LINE <= size; i += LMC__LINE) {
+        _mm256_stream_si256((__m256i *)(void *)(dst + i),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+    }
+    memcpy(dst + i, src + i, size - i);
+}
+
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                            const uint16_t table[256])
+{
+    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
+                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
+                                    _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i c = lmc__load_avx512(codes + i);
+        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
+                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h =
+            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
+                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
+        /* unpack interleaves within 128 bits: 64-bit lanes 0 2 4 6 | 1 3 5 7 first */
+        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l),
+                      hi = _mm512_permutexvar_epi64(order, h);
+        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
+        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
+    }
+    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+}
+#endif
+#endif

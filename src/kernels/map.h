@@ -1,0 +1,117 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
+static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    size_t i;
+    for (i = 0; i + 4 <= n; i += 4) {
+        uint8_t a = table[src[i]], b = table[src[i + 1]], c = table[src[i + 2]],
+                d = table[src[i + 3]];
+        dst[i] = a;
+        dst[i + 1] = b;
+        dst[i + 2] = c;
+        dst[i + 3] = d;
+    }
+    for (; i < n; i++) dst[i] = table[src[i]];
+}
+
+#if LMC__NEON
+
+/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
+ */
+static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
+{
+    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
+                       t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
+    const uint8x16_t step = vdupq_n_u8(64);
+    size_t i;
+    for (i = 0; i + 16 <= n; i += 16) {
+        uint8x16_t v = vld1q_u8(src + i), out = vqtbl4q_u8(t0, v);
+        out = vqtbx4q_u8(out, t1, v = vsubq_u8(v, step));
+        out = vqtbx4q_u8(out, t2, v = vsubq_u8(v, step));
+        vst1q_u8(dst + i, vqtbx4q_u8(out, t3, vsubq_u8(v, step)));
+    }
+    lmc__map_scalar(dst + i, src + i, n - i, table);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows
+ * just count up: there the distance between an entry and its place is the same throughout. One
+ * shuffle finds each row's distance, one more for each other row corrects it. */
+typedef struct lmc__rows {
+    uint8_t distance[16]; /* of the row's first entry */
+    unsigned n;           /* rows to correct */
+    uint8_t first[16];    /* where they start */
+    uint8_t more[16][16]; /* what is added there */
+} lmc__rows;
+
+LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
+{
+    const __m128i up = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    unsigned i;
+    rows->n = 0;
+    for (i = 0; i < 16; i++) {
+        const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
+        const __m128i more =
+            _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
+        if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
+        rows->first[rows->n] = (uint8_t)(16 * i);
+        _mm_storeu_si128((__m128i *)(void *)rows->more[rows->n++], more);
+    }
+}
+
+LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+{
+    const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+    __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
+    unsigned i;
+    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those
+                                       of other rows get */
+        const __m256i place = _mm256_adds_epu8(
+            _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
+        out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
+    }
+    return out;
+}
+
+LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
+                                    const uint8_t *table)
+{
+    lmc__rows rows;
+    size_t i;
+    lmc__set_rows_avx2(&rows, table);
+    for (i = 0; i + 32 <= n; i += 32)
+        lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    lmc__map_scalar(dst + i, src + i, n - i, table);
+}
+
+#endif
+
+#if LMC__X86
+/* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
+{
+    const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
+}
+
+LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n,
+                                        const uint8_t *table)
+{
+    __m512i t[4];
+    size_t i;
+    for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
+    for (i = 0; i < n; i += 64) {
+        const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+        _mm512_mask_storeu_epi8(dst + i, valid,
+                                lmc__map_step_avx512(_mm512_maskz_loadu_epi8(valid, src + i), t));
+    }
+}
+#endif

@@ -1,0 +1,205 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/tables.h"
+#include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
+ * is a list. -- */
+static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                              lmc__side right)
+{
+    const uint64_t l = left.value * LMC__ONES8, r = right.value * LMC__ONES8;
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    if (a && b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i,
+                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
+            a += lmc__min(8 - ones,
+                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            b += ones;
+        }
+    } else if (a) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
+            a += 8 - lmc__ones[m];
+        }
+    } else if (b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
+            b += lmc__ones[m];
+        }
+    } else {
+        for (i = 0; i < n; i += 8)
+            lmc__store64(dst + i, l ^ ((l ^ r) & lmc__byte_mask[mask[i >> 3]]));
+    }
+}
+
+#if LMC__NEON
+/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
+ * all up to it. A macro: clang wants the number of a lane to be a literal. */
+#define LMC__MERGE16(j)                                                                            \
+    do {                                                                                           \
+        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
+        const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
+        const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
+                                      vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
+        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
+        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
+    } while (0)
+
+LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right, int left_list, int right_list)
+{
+    const uint8_t *a = left.list, *b = right.list;
+    uint8x16x2_t x;
+    x.val[0] = vdupq_n_u8(left.value);
+    x.val[1] = vdupq_n_u8(right.value);
+    for (;; n -= 64, mask += 8, dst += 64) {
+        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
+        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
+                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+        if (n <= 64) return;
+        if (left_list) a += 64 - (ones >> 56);
+        if (right_list) b += ones >> 56;
+    }
+}
+
+/* Between two constants: each bit to a byte, which chooses. */
+static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
+                             uint8_t right)
+{
+    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i += 64) {
+        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
+        LMC__UNROLL for (j = 0; j < 4; j++)
+            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+    }
+}
+
+static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                            lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
+    else lmc__choose_neon(dst, mask, n, left.value, right.value);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+
+/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
+ * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8
+ * bytes cost more. */
+LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
+                                          __m256i r, int left_list, int right_list)
+{
+    const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                        2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i one = lmc__spread_bits_avx2(m);
+    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    __m256i sum = one; /* minus the number of ones up to here */
+    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
+    if (left_list)
+        l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
+    if (right_list)
+        r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
+                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
+    return lmc__blend_avx2(one, r, l);
+}
+
+LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                       lmc__side right, int left_list, int right_list)
+{
+    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i + 32 <= n; i += 32) {
+        const uint32_t m = lmc__load32(mask + i / 8);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 32 - ones;
+        if (right_list) b += ones;
+    }
+    if (i < n)
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
+                                                      r, left_list, right_list));
+}
+
+LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
+#if LMC__X86
+LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
+                                              __m512i l, __m512i r, int left_list, int right_list)
+{
+    __m512i v = l;
+    if (left_list) { /* the merge-masked form, which has no false dependency */
+        const __m512i x = _mm512_loadu_si512(a);
+        v = _mm512_mask_expand_epi8(x, ~m, x);
+    }
+    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                      : _mm512_mask_mov_epi8(v, m, r);
+}
+
+LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                           lmc__side left, lmc__side right, int left_list,
+                                           int right_list)
+{
+    const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint64_t m = lmc__load64(mask + i / 8);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i < n)
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
+                                                            left_list, right_list));
+}
+
+LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
+#if LMC__SIMDE
+/* Between two constants, the scalar kernel wins: it has no bytes to shuffle. */
+static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                             lmc__side right)
+{
+    if (left.list || right.list) lmc__merge_avx2(dst, mask, n, left, right);
+    else lmc__merge_scalar(dst, mask, n, left, right);
+}
+#endif

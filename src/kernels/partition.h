@@ -1,0 +1,195 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+#include "kernels/vec_swar.h"
+#include "kernels/vec_neon.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+
+/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
+ * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
+ * bits of the last mask byte are zero. Returns the number of ones. -- */
+static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                    const uint8_t *src, size_t n, unsigned split)
+{
+    const uint64_t s = split * LMC__ONES8;
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i);
+        unsigned m = lmc__compare8(v, s), all = n - i >= 8 ? 255u : (1u << (n - i)) - 1, ones;
+        m &= all;
+        ones = lmc__ones[m];
+        mask[i >> 3] = (uint8_t)m;
+        if (right) lmc__store64(right + n_right, lmc__compress8(v, m));
+        if (left) lmc__store64(left + n_left, lmc__compress8(v, m ^ all));
+        n_right += ones;
+        n_left += 8 - ones;
+    }
+    return n_right;
+}
+
+#if LMC__NEON
+
+/* A step of 64 elements, of which n count. Returns the number of ones. */
+LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                         const uint8_t *src, size_t n, unsigned split,
+                                         int want_left, int want_right)
+{
+    const uint8x16_t s = vdupq_n_u8((uint8_t)split),
+                     v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32),
+                             vld1q_u8(src + 48)};
+    const uint8x8_t m8 =
+        lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s),
+                                               vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)),
+                             n);
+    const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
+                          LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+    unsigned j;
+    lmc__store_mask_neon(mask, m8, n);
+    if (!want_left && !want_right) return (size_t)(ones >> 56);
+    LMC__UNROLL for (j = 0; j < 8; j++)
+    {
+        const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
+        const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
+        const uint8x16_t x = vqtbl1q_u8(half, lmc__load_sort_places_neon(m >> 8 * j & 255));
+        if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
+        if (want_right) vst1_u8(right + before, vget_high_u8(x));
+    }
+    return (size_t)(ones >> 56);
+}
+
+LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split,
+                                            int want_left, int want_right)
+{
+    size_t n_right = 0;
+    for (; n >= 64; n -= 64, src += 64, mask += 8) {
+        const size_t ones =
+            lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
+        if (want_left) left += 64 - ones;
+        if (want_right) right += ones;
+        n_right += ones;
+    }
+    if (n != 0)
+        n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
+    return n_right;
+}
+
+static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src,
+                                  size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 0);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+
+/* The 8 bytes in the lower or, if high, in the upper half of v. */
+LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
+                                       __m128i v, int high, unsigned m)
+{
+    const __m128i places = lmc__load_sort_places_avx2(m);
+    const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
+    if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
+    if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
+}
+
+/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there
+ * are now on the right. */
+LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                             size_t n_right, __m256i v, uint32_t m)
+{
+    const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
+    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
+                 r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
+    lmc__partition8_avx2(left, right, n_left, n_right, low, 0, m & 255);
+    lmc__partition8_avx2(left, right, n_left + 8 - r1, n_right + r1, low, 1, m >> 8 & 255);
+    lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
+    lmc__partition8_avx2(left, right, n_left + 24 - r3, n_right + r3, high, 1, m >> 24);
+    return n_right + (size_t)_mm_popcnt_u64(m);
+}
+
+LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                             const uint8_t *src, size_t n, unsigned split,
+                                             int want_left, int want_right)
+{
+    const __m256i s = _mm256_set1_epi8((char)split);
+    size_t i, n_right = 0;
+    if (!want_left) left = NULL;
+    if (!want_right) right = NULL;
+    for (i = 0; i + 32 <= n; i += 32) {
+        const __m256i v = lmc__load_avx2(src + i);
+        const uint32_t m = lmc__compare_avx2(v, s);
+        lmc__store32(mask + i / 8, m);
+        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
+    }
+    if (i < n) {
+        const __m256i v = lmc__load_avx2(src + i);
+        const uint32_t m = lmc__compare_avx2(v, s) & (((uint32_t)1 << (n - i)) - 1);
+        uint8_t word[4];
+        lmc__store32(word, m);
+        memcpy(mask + i / 8, word, (n - i + 7) / 8);
+        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
+    }
+    return n_right;
+}
+
+LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                            const uint8_t *src, size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 0);
+}
+#endif
+
+#if LMC__X86
+/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen
+ * 4, and the zero-masked one waits for the old value of its destination, so the merge-masked one is
+ * used. */
+LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                 const uint8_t *src, size_t n, unsigned split,
+                                                 int want_left, int want_right)
+{
+    const __m512i s = _mm512_set1_epi8((char)split);
+    size_t i, n_right = 0, n_left = 0;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_loadu_si512(src + i);
+        const __mmask64 m = _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        lmc__store64(mask + i / 8, m);
+        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
+        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, ~m, v));
+        n_right += ones;
+        n_left += 64 - ones;
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_loadu_si512(src + i);
+        const __mmask64 m = _mm512_mask_cmpge_epu8_mask(valid, v, s);
+        uint8_t bits[8];
+        lmc__store64(bits, m);
+        memcpy(mask + i / 8, bits, (n - i + 7) / 8);
+        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
+        if (want_left)
+            _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
+        n_right += (size_t)_mm_popcnt_u64(m);
+    }
+    return n_right;
+}
+
+LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                const uint8_t *src, size_t n, unsigned split)
+{
+    if (left && right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 1);
+    if (left) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 0);
+    if (right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 1);
+    return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
+}
+#endif

@@ -1,0 +1,153 @@
+#pragma once
+#include "base/platform.h"
+
+/*
+ * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define
+ * the meaning. *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind
+ * their end: kernels may read, and where they write a list also write, that far beyond it.
+ * Everything else is read and written exactly. */
+#define LMC__PAD 64u
+#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+
+/* One row of bytes (a plane, spec 7.2) for each byte of an element. */
+typedef struct lmc__planes {
+    uint8_t *row[8];
+} lmc__planes;
+typedef struct lmc__const_planes {
+    const uint8_t *row[8];
+} lmc__const_planes;
+
+/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
+ * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
+ * the same one. */
+typedef struct lmc__parted {
+    unsigned plane;
+    const uint8_t *table;
+    unsigned split;
+    uint8_t *mask, *left, *right;
+    size_t n_right; /* result */
+} lmc__parted;
+
+/* One side of a merge: a list, or a constant where list is NULL. */
+typedef struct lmc__side {
+    const uint8_t *list;
+    uint8_t value;
+} lmc__side;
+
+/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large
+ * that it will not stay in the caches. */
+typedef struct lmc__ahead {
+    const uint8_t *data;
+    size_t size;
+} lmc__ahead;
+
+/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+typedef struct lmc__merged {
+    unsigned plane;
+    uint8_t *row;
+    const uint8_t *mask;
+    lmc__side left, right;
+} lmc__merged;
+
+/* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it
+ * (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
+ * from `packed_size` on, are in the others' free bits. */
+typedef struct lmc__joint {
+    unsigned extra;  /* 1 or 2; 0: not at all */
+    unsigned offset; /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
+    size_t row, packed_size;
+    const uint8_t *packed; /* the rest is for join_root */
+    size_t first;          /* of its elements */
+    uint8_t *high, *low;   /* lists of a strip */
+} lmc__joint;
+
+LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offset, size_t n)
+{
+    const size_t rows = extra ? 8 / extra : 1;
+    joint->extra = extra;
+    joint->offset = offset;
+    joint->row = (n + rows - 1) / rows;
+    joint->packed_size = joint->row * (rows - 1);
+    joint->packed = NULL;
+    joint->first = 0;
+    joint->high = joint->low = NULL;
+}
+
+/* How elements are told apart by their prediction (spec 7.3). */
+#define LMC__MAX_CLASSES 8u
+typedef struct lmc__grouping {
+    unsigned n_classes; /* 1 .. 8 */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
+    uint8_t threshold[LMC__MAX_CLASSES - 1];
+} lmc__grouping;
+
+/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
+ * lists. */
+typedef struct lmc__classes {
+    uint8_t *row[LMC__MAX_CLASSES][8];
+} lmc__classes;
+typedef struct lmc__class_sides {
+    lmc__side side[LMC__MAX_CLASSES][8];
+} lmc__class_sides;
+
+/* Grids (6.19). */
+#define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
+#define LMC__MIN_SCALE 0x00800000u
+#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_LOG_SCALE 0x7F7F0000u
+
+typedef struct lmc__grid {
+    int is_log, is_signed;
+    int32_t min;       /* of q; at most 0 */
+    uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
+    uint32_t step;     /* with log */
+    int32_t bias;      /* of scales by prediction */
+    uint32_t floor;
+} lmc__grid;
+
+typedef struct lmc__kernels {
+    enum lmc_tier tier;
+    uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                  int rotate);
+    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
+                           size_t n, unsigned width, int rotate);
+    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root,
+                          const lmc__joint *joint, size_t n, unsigned width, int rotate,
+                          lmc__ahead ahead);
+    int (*is_constant)(const uint8_t *src, size_t n);
+    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+                        unsigned split);
+    void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
+    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
+    void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                      unsigned depth);
+    size_t (*count_ones)(const uint8_t *mask, size_t size);
+    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
+                 size_t n, const lmc__joint *joint);
+    void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
+                   size_t first, size_t n, const lmc__joint *joint);
+    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                              unsigned width, const lmc__grouping *grouping);
+    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base,
+                      size_t n, unsigned width, int subtract, const lmc__grouping *grouping);
+    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
+                        unsigned width, int subtract, const lmc__grouping *grouping,
+                        lmc__ahead ahead);
+    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
+                         const lmc__grid *grid);
+    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                            const lmc__grid *grid);
+    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
+                            const lmc__grid *grid);
+    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
+                               size_t n, const lmc__grid *grid);
+    uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
+                        unsigned low_bits);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+} lmc__kernels;

@@ -1,0 +1,253 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+#include "kernels/vec_swar.h"
+
+/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
+ * them is said. */
+#if LMC__X86
+/* gcc 12's own headers set their undefined vectors from themselves:
+ * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
+                                                      compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
+#include <wasm_simd128.h>
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
+{
+    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
+}
+LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
+{
+    return _mm256_set_m128i(
+        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+}
+LMC__INLINE int lmc__movemask_wasm(__m256i v)
+{
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
+                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+}
+#undef _mm_shuffle_epi8
+#undef _mm256_shuffle_epi8
+#undef _mm256_movemask_epi8
+#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
+#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
+#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
+#endif
+#endif
+
+#if LMC__AVX2_TEXT
+/* r[i] = p[i]; and back. */
+LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v);
+}
+
+/* r[i] = row[i mod 16]. */
+LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
+}
+
+/* The 16 bytes at first, then those at second. */
+LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
+        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+/* r[i] = v. */
+LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
+{
+    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
+{
+    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
+
+/* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
+ * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#else
+    return _mm256_blendv_epi8(b, a, mask);
+#endif
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+{
+    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
+}
+
+/* The same as bits: bit i of the result. */
+LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+{
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+}
+
+/* r[i] = bit i of m ? 255 : 0. */
+LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(
+        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
+ * steps double how far back the sums reach, after a first one by a multiplication. */
+LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+{
+    const char no = (char)0x80; /* a place that gives 0 */
+    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
+                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
+    const __m256i in8 =
+        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
+                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
+                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
+    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
+    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2.) */
+LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+#endif
+
+#if LMC__X86
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+ * quarters 0, 2, 1, 3 of its result are in order. */
+LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+}
+LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+{
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
+                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
+                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+    }
+    case 2:
+        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
+                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4:
+        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
+                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default:
+        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
+                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+{
+    return width == 1   ? _mm256_set1_epi8((char)0x80)
+           : width == 2 ? _mm256_set1_epi16((short)0x8000)
+           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
+                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
+           : width == 2 ? _mm256_srai_epi16(v, 15)
+           : width == 4 ? _mm256_srai_epi32(v, 31)
+                        : _mm256_cmpgt_epi64(zero, v);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_add_epi8(a, b)
+           : width == 2 ? _mm256_add_epi16(a, b)
+           : width == 4 ? _mm256_add_epi32(a, b)
+                        : _mm256_add_epi64(a, b);
+}
+LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_sub_epi8(a, b)
+           : width == 2 ? _mm256_sub_epi16(a, b)
+           : width == 4 ? _mm256_sub_epi32(a, b)
+                        : _mm256_sub_epi64(a, b);
+}
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
+LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+{
+    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
+}
+
+/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
+LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
+}
+#endif

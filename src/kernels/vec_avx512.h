@@ -1,0 +1,111 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/tables.h"
+#include "kernels/vec_avx2.h"
+
+/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
+ * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
+ * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__X86
+/* r[i] = p[i]; and back. */
+LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
+
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
+{
+    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
+{
+    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
+{
+    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
+}
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+}
+LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+{
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+}
+
+/* Each element rotated by one bit, to the left or to the right. */
+LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m512i low7 = _mm512_set1_epi8(0x7F);
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
+                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
+                                                          _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
+                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
+    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
+    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+{
+    return width == 1   ? _mm512_set1_epi8((char)0x80)
+           : width == 2 ? _mm512_set1_epi16((short)0x8000)
+           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
+                        : _mm512_set1_epi64((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+{
+    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
+           : width == 2 ? _mm512_srai_epi16(v, 15)
+           : width == 4 ? _mm512_srai_epi32(v, 31)
+                        : _mm512_srai_epi64(v, 63);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_add_epi8(a, b)
+           : width == 2 ? _mm512_add_epi16(a, b)
+           : width == 4 ? _mm512_add_epi32(a, b)
+                        : _mm512_add_epi64(a, b);
+}
+LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_sub_epi8(a, b)
+           : width == 2 ? _mm512_sub_epi16(a, b)
+           : width == 4 ? _mm512_sub_epi32(a, b)
+                        : _mm512_sub_epi64(a, b);
+}
+#endif

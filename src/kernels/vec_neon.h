@@ -1,0 +1,186 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+#include "kernels/vec_swar.h"
+
+/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. */
+#if LMC__NEON
+#include <arm_neon.h>
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
+ * one instruction loads them. */
+LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
+{
+#if defined(__clang__) || __GNUC__ >= 11
+    return vld1q_u8_x4(p);
+#else
+    uint8x16x4_t v;
+    v.val[0] = vld1q_u8(p);
+    v.val[1] = vld1q_u8(p + 16);
+    v.val[2] = vld1q_u8(p + 32);
+    v.val[3] = vld1q_u8(p + 48);
+    return v;
+#endif
+}
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
+{
+    *first = vzip1q_u8(a, b);
+    *second = vzip2q_u8(a, b);
+}
+
+/* r[i] = a[i] + b[i], modulo 256. */
+LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
+
+/* r[i] = v[i] << k; r[i] = v[i] >> k. */
+LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
+}
+LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
+{
+    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
+}
+
+/* r = (mask & a) | (~mask & b), bit by bit. */
+LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
+{
+    return vbslq_u8(mask, a, b);
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
+{
+    return vcgeq_u8(v, from);
+}
+
+/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
+ * free. */
+LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(v);
+    const uint32x4_t w = vreinterpretq_u32_u8(v);
+    const uint64x2_t d = vreinterpretq_u64_u8(v);
+    switch (width) {
+    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
+    case 2:
+        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
+                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4:
+        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
+                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default:
+        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
+                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
+{
+    return width == 1   ? vdupq_n_u8(0x80)
+           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
+           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
+                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
+{
+    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
+           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
+           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
+                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vaddq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vsubq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t byte = vreinterpretq_u8_u64(
+        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+}
+
+/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
+LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) return vld1_u8(mask);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask, (n + 7) / 8);
+    return vld1_u8(bits);
+}
+
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte. */
+LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        vst1_u8(mask, m);
+    } else {
+        vst1_u8(bits, m);
+        memcpy(mask, bits, (n + 7) / 8);
+    }
+}
+
+/* The first n bits of m, zeros above them. */
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+{
+    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
+ * bits to the high half, in order. */
+LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
+{
+    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
+}
+#endif

@@ -1,0 +1,253 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/tables.h"
+
+/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
+ * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
+ * its own inverse. */
+
+/* Swap the bits of *a under mask << shift with those of *b under mask. */
+LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+{
+    uint64_t t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
+LMC__INLINE void lmc__transpose4(uint64_t *v)
+{
+    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
+    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
+}
+
+/* width 8: words e0 .. e7 <-> planes 0..7 */
+LMC__INLINE void lmc__transpose8(uint64_t *v)
+{
+    int i;
+    lmc__transpose4(v);
+    lmc__transpose4(v + 4);
+    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
+}
+
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
+ * position */
+LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
+{
+    a &= 0x00FF00FF00FF00FFu;
+    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
+    return (a | a >> 16) & 0x00000000FFFFFFFFu;
+}
+LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
+{
+    a &= 0x00000000FFFFFFFFu;
+    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
+    return (a | a << 8) & 0x00FF00FF00FF00FFu;
+}
+
+/* Rotate each of the four 16-bit parts by one bit. */
+LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
+{
+    return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
+}
+LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v)
+{
+    return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u);
+}
+LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v)
+{
+    return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u);
+}
+LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v)
+{
+    return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u);
+}
+LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
+LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
+LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
+LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
+
+/* v[p] = bytes of plane p of the eight elements at src */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1:
+        v[0] = lmc__load64(src);
+        if (rotate) v[0] = lmc__rotl8x8(v[0]);
+        break;
+    case 2: {
+        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
+        if (rotate) {
+            a = lmc__rotl16x4(a);
+            b = lmc__rotl16x4(b);
+        }
+        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
+        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+        break;
+    }
+    case 4:
+        for (i = 0; i < 4; i++) {
+            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
+            if (rotate) {
+                a = lmc__rotl32(a);
+                b = lmc__rotl32(b);
+            }
+            v[i] = a | (uint64_t)b << 32;
+        }
+        lmc__transpose4(v);
+        break;
+    default:
+        for (i = 0; i < 8; i++) {
+            v[i] = lmc__load64(src + 8 * i);
+            if (rotate) v[i] = lmc__rotl64(v[i]);
+        }
+        lmc__transpose8(v);
+    }
+}
+
+/* The inverse. v is destroyed. */
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+{
+    int i;
+    switch (width) {
+    case 1: lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]); break;
+    case 2: {
+        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
+        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
+        if (rotate) {
+            a = lmc__rotr16x4(a);
+            b = lmc__rotr16x4(b);
+        }
+        lmc__store64(dst, a);
+        lmc__store64(dst + 8, b);
+        break;
+    }
+    case 4:
+        lmc__transpose4(v);
+        for (i = 0; i < 4; i++) {
+            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
+            if (rotate) {
+                a = lmc__rotr32(a);
+                b = lmc__rotr32(b);
+            }
+            lmc__store32(dst + 4 * i, a);
+            lmc__store32(dst + 16 + 4 * i, b);
+        }
+        break;
+    default:
+        lmc__transpose8(v);
+        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    }
+}
+
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+ * themselves. */
+LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(v, src, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
+#endif
+}
+LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(dst, v, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
+#endif
+}
+
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
+ * places get 0. */
+LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= moves[3]; /* what does not move must not be in the way */
+    t = v & moves[0];
+    v = (v ^ t) | t << 32;
+    t = v & moves[1];
+    v = (v ^ t) | t << 16;
+    t = v & moves[2];
+    return (v ^ t) | t << 8;
+}
+
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
+LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= lmc__byte_mask[m];
+    t = v & moves[2] << 8;
+    v = (v ^ t) | t >> 8;
+    t = v & moves[1] << 16;
+    v = (v ^ t) | t >> 16;
+    t = v & moves[0] << 32;
+    return (v ^ t) | t >> 32;
+}
+
+#define LMC__ONES8 0x0101010101010101u
+
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
+ * multiplication adds byte j shifted to bit 56 + j, without carries. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
+{
+    return (unsigned)(v * 0x0102040810204080u >> 56);
+}
+
+/* Bit j of the result: byte j of v >= s, unsigned. */
+LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
+{
+    const uint64_t high = 0x80 * LMC__ONES8;
+    uint64_t low =
+        (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
+    return lmc__collect_bits((ge & high) >> 7);
+}
+
+/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight.
+ */
+LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
+LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
+LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
+
+/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
+LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
+{
+    const uint64_t top = LMC__ONES8 << 7;
+    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
+}
+LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
+LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
+LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
+ * from the next byte. */
+LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
+{
+    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
+    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
+}
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+#endif

@@ -1,0 +1,72 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+
+/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
+ * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
+ *
+ * data moves when it grows: what points into it does so only while nothing is appended. Elements of
+ * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+typedef struct lmc__buffer {
+    uint8_t *data; /* NULL: nothing yet */
+    size_t size, cap;
+    void *alloc_user; /* of LMC_REALLOC */
+} lmc__buffer;
+
+static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+{
+    memset(b, 0, sizeof *b);
+    b->alloc_user = alloc_user;
+}
+
+static void lmc__free_buffer(lmc__buffer *b)
+{
+    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
+    b->data = NULL;
+    b->size = b->cap = 0;
+}
+
+/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
+ * them. */
+typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+
+static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+{
+    (void)alloc_user; /* the buffer has it */
+    lmc__free_buffer(b);
+}
+
+/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
+ * is linear. */
+static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
+{
+    uint64_t needed, cap;
+    void *data;
+    if (more <= b->cap - b->size) return LMC_OK;
+    if (more > SIZE_MAX / 2 - b->size) return LMC_ERR_SIZE;
+    needed = b->size + more;
+    cap = (uint64_t)b->cap + b->cap / 2;
+    cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
+    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
+    if (!data) return LMC_ERR_MEMORY;
+    b->data = (uint8_t *)data;
+    b->cap = (size_t)cap;
+    return LMC_OK;
+}
+
+/* Appends `more` bytes: data, or zeros if data is NULL. */
+static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
+{
+    LMC__TRY(lmc__reserve(b, more));
+    if (data && more) memcpy(b->data + b->size, data, more);
+    else if (more) memset(b->data + b->size, 0, more);
+    b->size += more;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
+{
+    uint8_t field[4];
+    lmc__store32(field, v);
+    return lmc__append(b, field, 4);
+}

@@ -1,0 +1,106 @@
+#pragma once
+#include "base/platform.h"
+#include "tensor/wave.h"
+#include "snapshot/buffer.h"
+#include "snapshot/identity.h"
+#include "snapshot/pipeline.h"
+#include "snapshot/sections.h"
+#include "snapshot/origin.h"
+
+static void lmc__identify_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *const content = job->job.src;
+    (void)worker;
+    lmc__set_piece_crcs(c, job, content,
+                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    job->job.status = LMC_OK;
+}
+
+/* Bytes that one task sums up. */
+#define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
+
+static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
+                                          const lmc_stream *stream)
+{
+    const uint64_t span =
+        lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
+    c->stream = *stream;
+    c->task = lmc__identify_task;
+    LMC__TRY(lmc__reserve(&c->in[0], span));
+    while (d->absorbed < file->size) {
+        size_t at;
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
+                  SIZE_MAX / 2);
+        lmc__read_portion(c);
+        if (c->read_failed) return LMC_ERR_READ;
+        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
+        for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
+            lmc__snapshot_job *job;
+            LMC__TRY(lmc__add_job(c, &job));
+            job->job.src = c->in[0].data + at;
+            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
+            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
+        }
+        lmc__want(c, NULL, 0, 0);
+        LMC__TRY(lmc__run_step(c));
+        lmc__absorb_pieces(c, d);
+    }
+    lmc__finish_digester(d);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+                                          const lmc_stream *stream, const lmc_parallel *parallel,
+                                          void *alloc_user)
+{
+    lmc__buffer body, memory;
+    lmc__digester digester;
+    lmc__coder *coder;
+    lmc_file checked;
+    enum lmc_status status;
+    size_t i;
+    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
+        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
+        return LMC_ERR_ARGUMENT;
+    lmc__init_buffer(&body, alloc_user);
+    lmc__init_buffer(&memory, alloc_user);
+    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
+    if (!coder) return LMC_ERR_MEMORY;
+    lmc__open_coder(coder, parallel, alloc_user);
+    status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
+    if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
+    if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
+    body.size = 0;
+    if (status == LMC_OK)
+        status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
+    if (status == LMC_OK) {
+        lmc__begin_digester(&digester, file);
+        digester.identities = body.data;
+        status = lmc__identify_file(coder, &digester, file, stream);
+    }
+    if (status == LMC_OK) {
+        file->crc = digester.file_crc;
+        if (file->n_tensors == 0) memcpy(file->identity, body.data, LMC_IDENTITY_SIZE);
+        for (i = 0; i < file->n_tensors; i++)
+            memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+    }
+    lmc__free_coder(coder);
+    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_buffer(&body);
+    lmc__free_buffer(&memory);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
+                                          void *alloc_user)
+{
+    lmc__origin origin;
+    enum lmc_status status;
+    if (!base || !identity) return LMC_ERR_ARGUMENT;
+    status = lmc__open_origin(&origin, base, alloc_user);
+    if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
+    lmc__free_origin(&origin);
+    return status;
+}

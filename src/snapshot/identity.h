@@ -1,0 +1,159 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "kernels/crc32c.h"
+#include "kernels/types.h"
+#include "snapshot/sha256.h"
+
+/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+ *
+ * A tensor's identity is a SHA-256 over the CRC-32Cs of its leaves of 256 KiB, its dtype and its
+ * shape. The CRCs are what costs, and a block has been given one anyhow; so a file is cut into
+ * *pieces*, each within one block, and within one leaf of one tensor or in none:
+ *
+ *     tensors   |------- A ---------------|  gap |--- B ---|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *
+ * Pieces are planned in order (lmc__plan_piece), their CRCs taken by the workers in any order while
+ * a block is in their caches, and joined in order (lmc__absorb): lmc__crc_combine makes the CRC of
+ * a leaf, and of the file, of those of their pieces, without the bytes. A block that is one piece
+ * has its CRC in its header, and costs nothing more.
+ *
+ * A file without tensors counts as one tensor of bytes. */
+typedef struct lmc__piece {
+    uint32_t size, crc;
+    int in_tensor;
+} lmc__piece;
+
+typedef struct lmc__digester {
+    const lmc_file *file;
+    uint64_t planned; /* how far pieces are planned */
+    size_t planned_tensor;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
+    uint32_t file_crc, leaf_crc, leaf_size;
+    lmc__sha256 sha;
+    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+} lmc__digester;
+
+static void lmc__begin_identity(lmc__digester *d)
+{
+    lmc__sha256_init(&d->sha);
+    lmc__sha256_update(&d->sha, "LMC tensor 1", 13);
+    d->tensor_done = 0;
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
+{
+    memset(d, 0, sizeof *d);
+    d->file = file;
+    lmc__begin_identity(d);
+}
+
+static size_t lmc__count_identities(const lmc_file *file)
+{
+    return file->n_tensors ? file->n_tensors : 1;
+}
+
+/* The next piece, at most max > 0 bytes. */
+static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
+{
+    const lmc_tensor *t = d->file->tensors;
+    uint64_t start = 0, end = UINT64_MAX;
+    lmc__piece piece;
+    piece.in_tensor = 1;
+    piece.crc = 0;
+    if (d->file->n_tensors) {
+        while (d->planned_tensor < d->file->n_tensors &&
+               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
+            d->planned_tensor++;
+        if (d->planned_tensor < d->file->n_tensors) {
+            start = t[d->planned_tensor].offset;
+            end = start + t[d->planned_tensor].size;
+        }
+        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
+        if (!piece.in_tensor)
+            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
+    }
+    if (piece.in_tensor)
+        end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
+    d->planned += piece.size;
+    return piece;
+}
+
+static void lmc__finish_leaf(lmc__digester *d)
+{
+    uint8_t field[4];
+    lmc__store32(field, d->leaf_crc);
+    lmc__sha256_update(&d->sha, field, 4);
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
+static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
+{
+    const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
+    const char *dtype = t ? t->dtype : "U8";
+    const unsigned rank = t ? t->rank : 1;
+    uint8_t field[8];
+    unsigned i;
+    if (d->leaf_size) lmc__finish_leaf(d);
+    field[0] = (uint8_t)strlen(dtype);
+    lmc__sha256_update(&d->sha, field, 1);
+    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
+    field[0] = (uint8_t)rank;
+    lmc__sha256_update(&d->sha, field, 1);
+    for (i = 0; i < rank; i++) {
+        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
+        lmc__sha256_update(&d->sha, field, 8);
+    }
+    lmc__store64(field, d->tensor_done);
+    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_finish(&d->sha, identity);
+    d->tensor++;
+    lmc__begin_identity(d);
+}
+
+static void lmc__finish_identity(lmc__digester *d)
+{
+    lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+}
+
+/* Tensors that are complete now, empty ones included. */
+static void lmc__finish_identities(lmc__digester *d)
+{
+    while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
+        lmc__finish_identity(d);
+}
+
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
+{
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
+    d->leaf_size += size;
+    d->tensor_done += size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
+}
+
+/* The next piece that was planned; its CRC is known now. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
+{
+    d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
+    d->absorbed += piece->size;
+    if (!piece->in_tensor) return;
+    lmc__finish_identities(d);
+    lmc__absorb(d, piece->crc, piece->size);
+}
+
+/* All bytes of the file are absorbed. */
+static void lmc__finish_digester(lmc__digester *d)
+{
+    if (d->file->n_tensors) lmc__finish_identities(d);
+    else lmc__finish_identity(d);
+}

@@ -1,0 +1,87 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "snapshot/buffer.h"
+#include "snapshot/names.h"
+#include "snapshot/sections.h"
+#include "snapshot/origin.h"
+#include "snapshot/reader.h"
+
+/* The base's files by path; of one path the order is any. */
+static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
+        ((lmc__item *)(void *)items->data)[i].file_number = i;
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
+/* The base's file of that path, kind and size; NULL: there is none. */
+static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
+                                           const lmc_file *file)
+{
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const lmc_file *const found =
+        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
+    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
+                   found->size == file->size
+               ? found
+               : NULL;
+}
+
+/* The prediction of a segment by the base has the segment's own place in file, which is the base's
+ * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
+ * that does not end before the segment; to be advanced. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+                            size_t *tensor)
+{
+    const uint32_t number = lmc__load32(segment + 4);
+    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
+    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const lmc_tensor *t;
+    if (number == 0) return 1;
+    if (file->n_tensors == 0)
+        return from == at &&
+               (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
+    while (*tensor < file->n_tensors &&
+           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
+        ++*tensor;
+    if (*tensor == file->n_tensors) return 0;
+    t = &file->tensors[*tensor];
+    if (t->offset > at || at - t->offset != from) return 0;
+    /* of several items of one name and identity, the encoder may have meant any: they have the same
+     * bytes */
+    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                     memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+}
+
+LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+{
+    const lmc_base *base = r ? r->origin.base : NULL;
+    lmc__buffer items;
+    size_t i, j, k;
+    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
+    if (can && base) {
+        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+    }
+    for (i = 0; can && i < r->n_files; i++) {
+        const lmc__reader_file *f = lmc__file_at(r, i);
+        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
+        size_t tensor = 0;
+        can = file != NULL;
+        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+            const lmc__run *run = &lmc__run_at(r, j)->run;
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+        }
+    }
+    lmc__free_buffer(&items);
+    return can;
+}

@@ -1,0 +1,69 @@
+#pragma once
+#include "base/platform.h"
+#include "snapshot/buffer.h"
+
+static int lmc__write_memory(void *user, const void *data, size_t size)
+{
+    lmc_memory *m = (lmc_memory *)user;
+    lmc__buffer b;
+    enum lmc_status status;
+    b.data = m->data;
+    b.size = m->size;
+    b.cap = m->cap;
+    b.alloc_user = m->alloc_user;
+    status = lmc__append(&b, data, size);
+    m->data = b.data;
+    m->size = b.size;
+    m->cap = b.cap;
+    return status != LMC_OK;
+}
+
+static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const lmc_memory *m = (const lmc_memory *)user;
+    if (offset > m->size || size > m->size - offset) return 1;
+    memcpy(dst, m->data + offset, size);
+    return 0;
+}
+
+static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
+{
+    lmc_memory *m = (lmc_memory *)user;
+    if (m->position > m->size) return 1;
+    *got = lmc__min(size, m->size - m->position);
+    if (*got) memcpy(dst, m->data + m->position, *got);
+    m->position += *got;
+    return 0;
+}
+
+LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
+{
+    lmc_sink sink;
+    sink.write = lmc__write_memory;
+    sink.user = memory;
+    return sink;
+}
+
+LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
+{
+    lmc_source source;
+    source.read_at = lmc__read_memory_at;
+    source.user = memory;
+    source.size = memory->size;
+    return source;
+}
+
+LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
+{
+    lmc_stream stream;
+    stream.read = lmc__read_memory;
+    stream.user = memory;
+    return stream;
+}
+
+LMC_API void lmc_free_memory(lmc_memory *memory)
+{
+    if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
+    memory->data = NULL;
+    memory->size = memory->cap = memory->position = 0;
+}

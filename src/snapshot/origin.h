@@ -1,0 +1,301 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "codec/half.h"
+#include "snapshot/buffer.h"
+#include "snapshot/identity.h"
+#include "snapshot/order.h"
+#include "snapshot/names.h"
+#include "snapshot/sections.h"
+
+/* Bytes of a file. */
+typedef struct lmc__range {
+    size_t file_number;
+    uint64_t start, end;
+} lmc__range;
+
+/* Where the predictions of runs come from. */
+typedef struct lmc__origin {
+    const lmc_base *base;                /* or NULL */
+    lmc__buffer items;                   /* of the base, in order: lmc__item */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size); /* of this snapshot, or NULL */
+    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
+    void *user;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* of a conversion */
+} lmc__origin;
+
+static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&o->items, alloc_user);
+    visit(&o->ranges, alloc_user);
+    visit(&o->wide, alloc_user);
+}
+
+static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
+{
+    size_t i, j;
+    memset(o, 0, sizeof *o);
+    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    o->base = base;
+    if (!base) return LMC_OK;
+    if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < base->n_files; i++) {
+        const lmc_file *f = base->get_file(base->user, i);
+        lmc__item item;
+        if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
+            return LMC_ERR_ARGUMENT;
+        for (j = 0; j < lmc__count_identities(f); j++) {
+            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
+            const char *name = t ? t->name : f->path;
+            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
+            item.name = (const uint8_t *)name;
+            item.size = strlen(name);
+            item.identity = t ? t->identity : f->identity;
+            item.file_number = i;
+            item.tensor = t;
+            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
+        }
+    }
+    lmc__snapshot_identity(&o->items, o->identity);
+    return LMC_OK;
+}
+
+static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+
+static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
+{
+    return (const lmc__item *)(const void *)o->items.data + i;
+}
+static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
+{
+    return item->tensor ? item->tensor->size
+                        : o->base->get_file(o->base->user, item->file_number)->size;
+}
+
+/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
+ * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                const char *dtype, uint64_t size)
+{
+    const size_t n = o->items.size / sizeof(lmc__item);
+    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
+    uint32_t found = 0;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        int is_of_path;
+        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+        if ((item->tensor != NULL) != (dtype != NULL) ||
+            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
+            continue;
+        if (is_of_path) return (uint32_t)i + 1;
+        if (!found) found = (uint32_t)i + 1;
+    }
+    return found;
+}
+
+typedef struct lmc__range_search {
+    const uint8_t *ranges; /* each begins with a lmc__range */
+    size_t step;           /* from one to the next */
+    uint64_t file_number, offset;
+} lmc__range_search;
+
+static int lmc__is_range_before(const void *context, size_t i)
+{
+    const lmc__range_search *const s = (const lmc__range_search *)context;
+    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
+    return r->file_number < s->file_number ||
+           (r->file_number == s->file_number && r->end <= s->offset);
+}
+
+/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
+ * first that ends behind offset of that file, or belongs to a later one. */
+static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
+                                   uint64_t offset)
+{
+    lmc__range_search search;
+    search.ranges = ranges->data;
+    search.step = step;
+    search.file_number = file_number;
+    search.offset = offset;
+    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
+}
+
+/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
+ * their own snapshot. */
+static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
+                              uint64_t size)
+{
+    const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
+    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
+    if (size == 0) return 1;
+    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
+           ranges[i].start <= offset && size <= ranges[i].end - offset;
+}
+
+/* Every segment's prediction is there. */
+static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+{
+    uint32_t i;
+    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    for (i = 0; i < run->n_segments; i++) {
+        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
+        const uint32_t number = lmc__load32(p + 4);
+        if (number == 0) continue;
+        if (run->prediction == LMC__PREDICT_BASE) {
+            uint64_t item_size;
+            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
+            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
+            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
+        } else {
+            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
+            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+                       LMC_ERR_CORRUPT);
+            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
+        }
+    }
+    return LMC_OK;
+}
+
+/* The run can be read back from now on, if it may. */
+static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
+{
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
+    if (o->ranges.size) {
+        last += o->ranges.size / sizeof *last - 1;
+        if (last->file_number == run->file_number && last->end == run->start) {
+            last->end += run->size;
+            return LMC_OK;
+        }
+    }
+    range.file_number = run->file_number;
+    range.start = run->start;
+    range.end = run->start + run->size;
+    return lmc__append(&o->ranges, &range, sizeof range);
+}
+
+static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+}
+
+typedef struct lmc__segment_search {
+    const lmc__run *run;
+    uint64_t offset;
+} lmc__segment_search;
+
+static int lmc__is_segment_before(const void *context, size_t i)
+{
+    const lmc__segment_search *const s = (const lmc__segment_search *)context;
+    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+}
+
+/* The segment of a byte of the run's file: the last that does not begin behind it. */
+static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
+{
+    lmc__segment_search search;
+    search.run = run;
+    search.offset = offset;
+    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+}
+
+/* Bytes of prediction for one of the run. */
+static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
+/* Where the prediction of a segment with a Base begins. */
+static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+{
+    const uint32_t number = lmc__load32(segment + 4) - 1;
+    lmc__range found;
+    found.end = 0; /* not looked for */
+    if (run->prediction == LMC__PREDICT_OWN) {
+        found.file_number = number;
+        found.start = lmc__load64(segment + 24);
+    } else if (o->in_place) {
+        found.file_number = run->file_number;
+        found.start = lmc__load64(segment + 8);
+    } else {
+        const lmc__item *item = lmc__get_item(o, number);
+        found.file_number = item->file_number;
+        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+    }
+    return found;
+}
+
+/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+ * and is best read at once. */
+static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
+                        uint64_t start)
+{
+    const uint8_t *segment = lmc__segment_at(run, i);
+    lmc__range found;
+    if (lmc__load32(segment + 4) == 0) return 0;
+    found = lmc__locate(o, run, segment);
+    return found.file_number == file_number && found.start == start;
+}
+
+/* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
+                                       uint64_t start, uint8_t *dst, size_t size)
+{
+    if (run->prediction == LMC__PREDICT_BASE && !o->in_place)
+        return o->base->read(o->base->user, file_number, start, dst, size);
+    if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
+    LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
+    LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
+    lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
+    return LMC_OK;
+}
+
+/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
+static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
+                                            uint8_t *dst, size_t size)
+{
+    uint32_t i;
+    offset += run->start;
+    if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
+        return LMC_ERR_BASE_MISSING;
+    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
+        return LMC_ERR_READ_BACK;
+    i = lmc__find_segment(run, offset);
+    for (; size != 0; i++) {
+        const uint8_t *p = lmc__segment_at(run, i);
+        const uint64_t at = offset - lmc__load64(p + 8);
+        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
+        lmc__range from;
+        if (lmc__load32(p + 4) == 0) {
+            memset(dst, 0, part);
+        } else {
+            from = lmc__locate(o, run, p);
+            from.start += lmc__scale(run) * at;
+            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
+                                               from.start + lmc__scale(run) * part);
+                 i++)
+                part +=
+                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
+            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        }
+        dst += part;
+        offset += part;
+        size -= part;
+    }
+    return LMC_OK;
+}
+
+/* The base that the header wants is the one of the origin. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}

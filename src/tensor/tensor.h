@@ -1,0 +1,99 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/dispatch.h"
+#include "codec/dtypes.h"
+#include "codec/workspace.h"
+#include "codec/block_header.h"
+#include "tensor/wave.h"
+
+/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
+ * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+ *
+ * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
+ * one decoded block behind it. */
+
+/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
+ * is done. They are written past the caches. */
+#define LMC__STREAM_FROM ((size_t)8 << 20)
+
+/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
+ * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
+ * kind, which may be 16-bit elements. */
+#define LMC__DEFAULT_LOG2_BLOCK 16u
+
+/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
+ * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
+ * not sparse, and larger blocks of them follow changes less well. */
+#define LMC__DELTA_LOG2_BLOCK 20u
+#define LMC__WIDE_DELTA_LOG2_BLOCK 18u
+
+/* Bytes per block, or 0 if the options are illegal. */
+static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
+{
+    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+        (log2_block != 0 && (log2_block < 14 || log2_block > 20)))
+        return 0;
+    if (log2_block == 0) {
+        if (has_prediction)
+            log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
+        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
+    }
+    return (size_t)1 << (log2_block + log2_width);
+}
+
+static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
+{
+    if (!options || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX)
+        return 0;
+    return lmc__get_block_size(options->dtype, options->log2_block,
+                               options->prediction != NULL || options->quantizer != NULL);
+}
+
+LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
+{
+    return size / block_size + (size % block_size ? 1 : 0);
+}
+
+#ifndef LMC_NO_ENCODER
+LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
+{
+    const size_t block_size = lmc__get_tensor_block_size(options);
+    uint64_t headers;
+    if (block_size == 0) return UINT64_MAX;
+    headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
+    return size <= UINT64_MAX - headers ? size + headers : UINT64_MAX;
+}
+#endif
+
+/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
+ * while one is encoded, what the one before has made is packed. */
+static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
+                                   size_t block_size, void *ws)
+{
+    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
+    const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    uint64_t needed;
+    memset(wave, 0, sizeof *wave);
+    wave->k = lmc__get_kernels();
+    wave->temp_size = block_size;
+    wave->workspace_size =
+        lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+    if (ws) {
+        wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
+        wave->workspaces = (uint8_t *)ws + skip + jobs_size;
+    }
+    needed =
+        16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
+    return needed < SIZE_MAX ? (size_t)needed
+                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+}
+
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
+{
+    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc__wave wave;
+    return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Joins src/ to lmc.h, the one file that users include.
+
+  tools/amalgamate.py           writes lmc.h
+  tools/amalgamate.py --check   fails if lmc.h is not what src/ makes
+
+src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once, where it is
+first asked for, so that every file stands behind what it includes. Files keep their text; only their own
+#include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+"""
+import os
+import re
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SRC = os.path.join(TOP, "src")
+INCLUDE = re.compile(r'#include "(.+)"$')
+
+
+def expand(name, done):
+    """The lines of a file, with those that it includes in front of its own."""
+    with open(os.path.join(SRC, name), encoding="ascii") as f:
+        lines = f.read().split("\n")
+    out, own = [], []
+    for line in lines:
+        include = INCLUDE.match(line)
+        if not include:
+            own.append(line)
+        elif name.endswith(".in"):  # the frame's own lines stay where they are
+            own += expand(include[1], done)
+        elif include[1] not in done:
+            out += expand(include[1], done)
+    if name.endswith(".in"):
+        return own
+    if name in done:
+        return []
+    done.append(name)
+    text = "\n".join(line for line in own if line != "#pragma once").strip("\n")
+    return out + ["/* == %s %s */" % (name, "=" * (93 - len(name))), ""] + text.split("\n") + [""]
+
+
+def contents(names):
+    """' *   floor     file file ...' for each folder, in the order of the files."""
+    floors = {}
+    for name in names:
+        floor, _, file = name.rpartition("/")
+        floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
+    lines = []
+    for floor, files in floors.items():
+        line = " *   %-10s" % floor
+        for file in files:
+            if len(line) + 1 + len(file) > 98:
+                lines.append(line)
+                line = " *   %-10s" % ""
+            line += " " + file
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def amalgamate():
+    done = []
+    text = "\n".join(expand("lmc.h.in", done))
+    return re.sub(r"\n{3,}", "\n\n", text).replace("@CONTENTS@", contents(done))
+
+
+def main():
+    path = os.path.join(TOP, "lmc.h")
+    text = amalgamate()
+    if sys.argv[1:] == ["--check"]:
+        with open(path, encoding="ascii") as f:
+            if f.read() != text:
+                sys.exit("lmc.h is not what src/ makes: run tools/amalgamate.py")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+
+
+if __name__ == "__main__":
+    main()
