@@ -2,7 +2,7 @@
 """That the command is built as cli/main.c says: a room includes only itself and those below it, no verb includes another but
 series, nothing private of lmc.h is named, and a source file includes its own header first.
 
-    tests/check_layers_cli [DIRECTORY]     (default: cli/)
+    tools/check_layers_cli.py [DIRECTORY]     (default: cli/)
 """
 
 import os
