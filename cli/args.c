@@ -63,6 +63,11 @@ struct reading {
     uint64_t given; /* a bit for each of the options */
 };
 
+static int has_value(const struct option *o)
+{
+    return o->kind == TEXT || o->kind == ANY || o->kind == COUNT;
+}
+
 /* The value of an option: what follows in the same argument, or the next argument. NULL: none. */
 static const char *take_value(struct reading *r, const char *rest)
 {
@@ -77,9 +82,9 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     char *at = (char *)a + o->at, name[32], text[128];
     const char *value = NULL;
     r->given |= (uint64_t)1 << (o - options);
-    if (o->kind == TEXT || o->kind == COUNT) {
+    if (has_value(o)) {
         value = take_value(r, rest);
-        if (!value || !*value) {
+        if (!value || (!*value && o->kind != ANY)) {
             snprintf(text, sizeof text, "%s wants %s", name_option(o, name),
                      o->wants ? o->wants : "a value: a number");
             return fail_usage(a, "%s", text);
@@ -99,7 +104,8 @@ static int take_option(struct reading *r, const struct option *o, const char *re
         if (parse_count((uint64_t *)(void *)at, value, (uint64_t)o->value)) return CODE_OK;
         return fail_usage(
             a, o->value ? "'%s' is no number from 1 up" : "'%s' is no number of seconds", value);
-    case TEXT: break;
+    case TEXT:
+    case ANY: break;
     }
     if (o->take) return o->take(a, value);
     memcpy(at, &value, sizeof value);
@@ -127,7 +133,7 @@ static int read_letters(struct reading *r, const char *letters)
             char name[2] = {*letters, 0};
             return fail_usage(r->a, "there is no option '-%s'", name);
         }
-        if (o->kind == TEXT) return take_option(r, o, letters[1] ? letters + 1 : NULL);
+        if (has_value(o)) return take_option(r, o, letters[1] ? letters + 1 : NULL);
         code = take_option(r, o, NULL);
     }
     return code;
@@ -138,9 +144,8 @@ static int read_word(struct reading *r, const char *word)
 {
     for (const struct option *o = options; o < options + n_options; o++) {
         size_t size = strlen(o->name);
-        int has_value = o->kind == TEXT || o->kind == COUNT;
         if (strncmp(word, o->name, size) == 0 && is_visible(o, r->a) &&
-            (word[size] == 0 || (has_value && word[size] == '=')))
+            (word[size] == 0 || (has_value(o) && word[size] == '=')))
             return take_option(r, o, word[size] ? word + size + 1 : NULL);
     }
     return fail_usage(r->a, "there is no option '--%s'", word);

@@ -201,7 +201,7 @@ const struct option options[] = {
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
     {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
     {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
-    {0, "quant", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
+    {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
      "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_policy,
      "the name of a file of rules"},
@@ -209,7 +209,7 @@ const struct option options[] = {
     {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(json), 1, NULL,
      NULL},
     {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(npy), 1, NULL, NULL},
-    {0, "file", TEXT, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
+    {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
      "the path of a file in the snapshot"},
     {0, "svg", TEXT, V(STATS), AT(svg), 0, NULL, "what the names of the pictures begin with"},
 

@@ -37,6 +37,7 @@ enum kind {
     FLAG,  /* no value; sets the int at `at` to `value` */
     ACT,   /* no value; calls `take` */
     TEXT,  /* a value, not empty: a const char * at `at`, or what `take` makes of it */
+    ANY,   /* the same, but it may be empty */
     COUNT, /* a number of at least `value`: a uint64_t at `at` */
 };
 

@@ -59,7 +59,6 @@ struct policy {
     size_t n_moments;
     int is_max;
     unsigned log2_block; /* 0: the default */
-    int is_given;        /* though it may say nothing */
 };
 
 void free_policy(struct policy *p);

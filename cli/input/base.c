@@ -154,7 +154,7 @@ int open_base(struct base *b, const struct common *o)
     unsigned char bytes[8];
     struct stat st;
     int fd;
-    if (b->is_open) return CODE_OK;
+    if (b->state >= BASE_OPEN) return CODE_OK;
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
@@ -173,7 +173,7 @@ int open_base(struct base *b, const struct common *o)
                                  : check_finished(b->name, CODE_BASE);
         if (code != CODE_OK) return code;
     }
-    b->is_open = 1;
+    b->state = BASE_OPEN;
     return CODE_OK;
 }
 
@@ -181,7 +181,7 @@ int identify_base(struct base *b, const struct common *o)
 {
     int code = open_base(b, o);
     struct stat st;
-    if (code != CODE_OK || b->is_identified) return code;
+    if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
     if (b->is_archive) {
         code = read_archive_index(&b->archive, NULL);
         if (code == CODE_OK) lmc_get_identity(b->archive.reader, b->identity);
@@ -197,7 +197,7 @@ int identify_base(struct base *b, const struct common *o)
         if (code == CODE_OK && lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK)
             check_memory(NULL);
     }
-    b->is_identified = code == CODE_OK;
+    if (code == CODE_OK) b->state = BASE_IDENTIFIED;
     return code;
 }
 
@@ -276,7 +276,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 int prepare_base(struct base *b, const struct common *o)
 {
     int code = identify_base(b, o);
-    if (code != CODE_OK || b->is_ready) return code;
+    if (code != CODE_OK || b->state == BASE_READY) return code;
     if (b->is_archive) {
         struct base *own;
         if (b->is_visited)
@@ -293,7 +293,7 @@ int prepare_base(struct base *b, const struct common *o)
         b->source.user = b;
         b->source.chain_depth = b->archive.chain_depth;
     }
-    b->is_ready = code == CODE_OK;
+    if (code == CODE_OK) b->state = BASE_READY;
     return code;
 }
 

@@ -41,10 +41,13 @@ struct base_file {
     lmc_tensor *tensors;
 };
 
+enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
+
 struct base {
     const char *name;
     struct bases *all;
-    int is_open, is_archive, is_identified, is_ready;
+    enum base_state state;
+    int is_archive; /* when open: a snapshot, else files */
     int is_visited; /* its own base is being looked for */
     int is_target;  /* of lmc apply, which knows what to do with a half */
     uint8_t identity[LMC_IDENTITY_SIZE];
@@ -57,7 +60,7 @@ struct base {
     struct opened opened; /* one of them */
 };
 
-/* What kind it is. */
+/* Sees to it that is_archive, and of a snapshot the depth of its chain, is known. */
 int open_base(struct base *b, const struct common *o);
 
 /* Sees to it that the identity is known. Files are read for that. */
@@ -66,13 +69,16 @@ int identify_base(struct base *b, const struct common *o);
 /* 16 digits are enough to tell identities apart, by eye or by grep. */
 #define SHORT_IDENTITY 8
 
-/* name: of what wants the base; made_with: what that was called then, or NULL */
+/* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
+ * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
-/* What needs no other base first; of these snapshots, for only others must be read to know their
- * identities. One whose own base is being looked for is no good, but if there is no other, it tells
- * what is wrong. */
+/* The base of that identity among the arguments; NULL: there is none, or *code says what was
+ * reported. They are looked at in the order of what that costs: whole snapshots, whose index tells
+ * their identity; files, all bytes of which must be read; deltas, which need a base themselves. A
+ * delta whose own base is being looked for is no use, but if there is no other, it is returned for
+ * prepare_base() to tell that the bases form a loop. */
 struct base *find_base(const uint8_t *wanted, const struct common *o, int *code);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
