@@ -49,9 +49,9 @@
  *              quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
- *   snapshot   buffer sha256 order identity pipeline names sections index_entries origin writer
- *              restore reader in_place requantise salvage salvage_place salvage_read open
- *              identify memory
+ *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
+ *              writer_plan writer_blocks writer restore index reader in_place requantise salvage
+ *              salvage_walk salvage_place salvage_read open identify memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -422,6 +422,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
@@ -430,7 +431,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
-#ifndef LMC_NO_SNAPSHOT
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
 #define LMC_MAX_RANK 32
@@ -538,11 +538,11 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
  * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
-#ifndef LMC_NO_ENCODER
 typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
@@ -596,7 +596,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-#endif
+#endif                                            /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -670,7 +670,9 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    int salvage; /* 1: the file may be damaged or cut short; see lmc_next_range */
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
@@ -743,6 +745,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
@@ -763,7 +766,6 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
-#ifndef LMC_NO_SALVAGE
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
@@ -1116,7 +1118,11 @@ enum {
 /* == base/wire_file.h ============================================================================= */
 
 #define LMC__HEADER_SIZE 80u /* spec 4 */
+#define LMC__FLAGS_AT 12u
 #define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__BASE_IDENTITY_AT 32u
+#define LMC__CHAIN_DEPTH_AT 64u
+#define LMC__HEADER_CRC_AT 76u
 #define LMC__SECTION_HEADER_SIZE 24u /* spec 5 */
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 #define LMC__FILE_BODY_SIZE 36u    /* spec 5.1, without path and tensors */
@@ -11167,6 +11173,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
@@ -11188,6 +11195,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -11202,11 +11210,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
@@ -11971,6 +11981,106 @@ static void lmc__finish_digester(lmc__digester *d)
     else lmc__finish_identity(d);
 }
 
+/* == snapshot/ends.h ============================================================================== */
+
+/* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
+ * and its trailer (spec 10), by which a reader finds the index. */
+
+#ifndef LMC_NO_ENCODER
+/* base_identity: NULL if there is no base. */
+static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
+                            uint32_t chain_depth, const lmc__kernels *k)
+{
+    memset(dst, 0, LMC__HEADER_SIZE);
+    memcpy(dst, lmc__magic, 8);
+    dst[8] = LMC_FORMAT_MAJOR;
+    dst[9] = LMC_FORMAT_MINOR;
+    lmc__store16(dst + 10, LMC__HEADER_SIZE);
+    lmc__store32(dst + LMC__FLAGS_AT, flags);
+    if (base_identity) memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
+    lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
+}
+
+/* Of an index at that place, up to the trailer. */
+static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
+                             const lmc__kernels *k)
+{
+    memset(dst, 0, LMC__TRAILER_SIZE);
+    lmc__store64(dst, index_at);
+    lmc__store64(dst + 8, index_size);
+    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    lmc__store32(dst + 28, k->crc32c(0, dst, 28));
+    memcpy(dst + 32, lmc__end_magic, 8);
+}
+#endif
+
+/* The snapshot is a delta. */
+static int lmc__has_base(const uint8_t *header)
+{
+    const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
+    unsigned i, any = 0;
+    for (i = 0; i < LMC_IDENTITY_SIZE; i++) any |= identity[i];
+    return any != 0;
+}
+
+/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+{
+    size_t i;
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
+               LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_header(const void *header,
+                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
+                                        uint32_t *chain_depth)
+{
+    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
+    memcpy(base_identity, (const uint8_t *)header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    *chain_depth = lmc__load32((const uint8_t *)header + LMC__CHAIN_DEPTH_AT);
+    return LMC_OK;
+}
+
+/* *total += size, if the limits allow that. */
+static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+{
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    if (size > most || *total > most - size) return 0;
+    *total += size;
+    return 1;
+}
+
+/* The beginning of an input that has only size bytes of a header: what to say of it. */
+static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
+{
+    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+}
+
+/* The trailer of a file of `total` bytes that has an index of that place and size. */
+static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                          uint64_t index_size, uint64_t total,
+                                          const lmc__kernels *k)
+{
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+                   lmc__load64(trailer + 16) == total,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* == snapshot/pipeline.h ========================================================================== */
 
 /* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
@@ -12113,6 +12223,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -12121,6 +12232,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
+#endif
 
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
@@ -12371,6 +12483,15 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 
 /* == snapshot/sections.h ========================================================================== */
 
+/* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
+ * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
+ * looks at bytes of a body by number, and nobody above checks them again.
+ *
+ * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
+ * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+
+#ifndef LMC_NO_ENCODER
+/* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -12380,8 +12501,9 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
-/* The head of a section; whoever reads its body compares body_crc. */
+/* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint32_t number;
@@ -12444,120 +12566,187 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the
- * lmc_tensors first). */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
-{
-    const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
-    uint64_t n_words = 0, n_chars = 0, position = 0;
-    uint32_t path_size, n_tensors, i;
-    unsigned j;
-    lmc_tensor *tensors;
-    uint64_t *words;
-    char *chars;
-    lmc__item *items;
+/* -- FILE -- */
 
-    memset(file, 0, sizeof *file);
-    LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__load64(p);
-    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
-                   p[10] == 0 && p[11] == 0,
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there. */
+typedef struct lmc__cursor {
+    const uint8_t *p, *end;
+} lmc__cursor;
+
+static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
+
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
+{
+    c->p += size;
+    return c->p - size;
+}
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
+
+/* The fixed fields of a FILE body, and where its path is. */
+static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
+                                            uint32_t *path_size, uint32_t *n_tensors)
+{
+    uint8_t kind, flags, reserved;
+    LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
+    file->size = lmc__take64(c);
+    kind = lmc__take8(c);
+    flags = lmc__take8(c);
+    reserved = lmc__take8(c);
+    reserved |= lmc__take8(c);
+    LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
+                   reserved == 0,
                LMC_ERR_UNSUPPORTED);
-    file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
-    file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__load32(p + 12);
-    file->mtime_s = (int64_t)lmc__load64(p + 16);
-    file->mtime_ns = lmc__load32(p + 24);
-    path_size = lmc__load32(p + 28);
-    n_tensors = lmc__load32(p + 32);
+    file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    file->has_mode = (flags & LMC__HAS_MODE) != 0;
+    file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
+    file->mode = lmc__take32(c);
+    file->mtime_s = (int64_t)lmc__take64(c);
+    file->mtime_ns = lmc__take32(c);
+    *path_size = lmc__take32(c);
+    *n_tensors = lmc__take32(c);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
     LMC__CHECK(file->mtime_ns <= 999999999u &&
                    (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
                LMC_ERR_CORRUPT);
     LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors == 0 ||
+    LMC__CHECK(*n_tensors == 0 ||
                    (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
                LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
-    p += LMC__FILE_BODY_SIZE;
-    LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
-    p += path_size;
+    LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
+    *path = lmc__take_bytes(c, *path_size);
+    return LMC_OK;
+}
 
-    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least,
-     * so this is linear in size. */
+/* A tensor's entry in a FILE body: all of it is there, sizes and counts are within their limits.
+ * Whether the tensor makes sense in its file is not looked at. */
+typedef struct lmc__tensor_entry {
+    uint64_t offset, size;
+    uint32_t name_size;
+    uint8_t dtype_size, rank, generation, measure;
+    const uint8_t *shape, *name, *dtype; /* in the body */
+    uint32_t error;                      /* in units of 2^-32 */
+} lmc__tensor_entry;
+
+static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    e->offset = lmc__take64(c);
+    e->size = lmc__take64(c);
+    e->name_size = lmc__take32(c);
+    e->dtype_size = lmc__take8(c);
+    e->rank = lmc__take8(c);
+    e->generation = lmc__take8(c);
+    e->measure = lmc__take8(c);
+    LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
+                   e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(e->generation ? e->measure >= LMC_MEASURE_UPDATE && e->measure <= LMC_MEASURE_NMSE
+                             : e->measure == 0,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >=
+                   8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
+               LMC_ERR_CORRUPT);
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
+    e->error = e->generation ? lmc__take32(c) : 0;
+    return LMC_OK;
+}
+
+/* What is left of the one allocation that a lmc_file's arrays and strings are in. */
+typedef struct lmc__file_room {
+    uint64_t *words; /* shapes */
+    char *chars;     /* strings, NUL-terminated */
+} lmc__file_room;
+
+static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
+{
+    char *const copy = room->chars;
+    memcpy(copy, p, size);
+    copy[size] = 0;
+    room->chars += size + 1;
+    return copy;
+}
+
+/* The tensor of an entry. It must lie in the file, and not before *position, where the one before
+ * it ends; of a known dtype, its shape must give its size. */
+static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
+                                        const lmc_file *file, lmc__file_room *room,
+                                        uint64_t *position)
+{
+    enum lmc_dtype dtype;
+    unsigned i;
+    LMC__CHECK(memchr(e->name, 0, (size_t)e->name_size + e->dtype_size) == NULL, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    t->offset = e->offset;
+    t->size = e->size;
+    t->rank = e->rank;
+    t->loss.generation = e->generation;
+    t->loss.measure = (enum lmc_measure)e->measure;
+    t->loss.error = e->error / 4294967296.0;
+    t->shape = room->words;
+    for (i = 0; i < e->rank; i++) *room->words++ = lmc__load64(e->shape + 8 * i);
+    t->name = lmc__copy_string(room, e->name, e->name_size);
+    t->dtype = lmc__copy_string(room, e->dtype, e->dtype_size);
+    LMC__CHECK(t->offset >= *position && t->offset <= file->size &&
+                   t->size <= file->size - t->offset,
+               LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    dtype = lmc_find_dtype(t->dtype);
+    LMC__CHECK(dtype == LMC_AUTO ||
+                   lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory: one allocation,
+ * which begins with the lmc_tensors. Two passes over the entries: the first finds that all are
+ * there, and how much memory they take (an entry has 25 bytes at least, so that is linear in size);
+ * the second copies them. */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
+                                       size_t size)
+{
+    uint64_t n_words = 0, n_chars = 0, position = 0;
+    uint32_t path_size, n_tensors, i;
+    const uint8_t *path;
+    lmc__tensor_entry e;
+    lmc__cursor c, tensors_at;
+    lmc__file_room room;
+    lmc_tensor *tensors;
+    lmc__item *items;
+
+    memset(file, 0, sizeof *file);
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__parse_file_head(&c, file, &path, &path_size, &n_tensors));
+    tensors_at = c;
     for (i = 0; i < n_tensors; i++) {
-        uint32_t name_size;
-        size_t more;
-        LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-        name_size = lmc__load32(p + 16);
-        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE &&
-                       p[21] <= LMC_MAX_RANK,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0,
-                   LMC_ERR_CORRUPT);
-        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
-        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
-        n_words += p[21];
-        n_chars += name_size + p[20] + 2u;
-        p += more;
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        n_words += e.rank;
+        n_chars += e.name_size + e.dtype_size + 2u;
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    LMC__CHECK(c.p == c.end, LMC_ERR_CORRUPT);
 
     memory->size = 0;
     LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                       8 * n_words + n_chars + path_size + 1));
     tensors = (lmc_tensor *)(void *)memory->data;
-    words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
-    items = (lmc__item *)(void *)(words + n_words);
-    chars = (char *)(items + n_tensors);
-    p = body + LMC__FILE_BODY_SIZE;
-    memcpy(chars, p, path_size);
-    chars[path_size] = 0;
-    file->path = chars;
-    chars += path_size + 1;
-    p += path_size;
+    room.words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
+    items = (lmc__item *)(void *)(room.words + n_words);
+    room.chars = (char *)(items + n_tensors);
+    file->path = lmc__copy_string(&room, path, path_size);
+    c = tensors_at;
     for (i = 0; i < n_tensors; i++) {
-        lmc_tensor *t = &tensors[i];
-        const uint32_t name_size = lmc__load32(p + 16), dtype_size = p[20];
-        enum lmc_dtype dtype;
-        memset(t, 0, sizeof *t);
-        t->offset = lmc__load64(p);
-        t->size = lmc__load64(p + 8);
-        t->rank = p[21];
-        t->loss.generation = p[22];
-        t->loss.measure = (enum lmc_measure)p[23];
-        t->shape = words;
-        p += LMC__TENSOR_ENTRY_SIZE;
-        for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
-        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);
-        memcpy(chars, p, name_size);
-        chars[name_size] = 0;
-        t->name = chars;
-        items[i].name = (const uint8_t *)chars;
-        items[i].size = name_size;
-        items[i].identity = NULL;
-        chars += name_size + 1;
-        p += name_size;
-        memcpy(chars, p, dtype_size);
-        chars[dtype_size] = 0;
-        t->dtype = chars;
-        chars += dtype_size + 1;
-        p += dtype_size;
-        if (t->loss.generation) {
-            t->loss.error = lmc__load32(p) / 4294967296.0;
-            p += 4;
-        }
-        LMC__CHECK(t->offset >= position && t->offset <= file->size &&
-                       t->size <= file->size - t->offset,
-                   LMC_ERR_CORRUPT);
-        position = t->offset + t->size;
-        dtype = lmc_find_dtype(t->dtype);
-        LMC__CHECK(dtype == LMC_AUTO ||
-                       lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
-                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        LMC__TRY(lmc__copy_tensor(&tensors[i], &e, file, &room, &position));
+        memset(&items[i], 0, sizeof items[i]); /* only to find names that are there twice */
+        items[i].name = (const uint8_t *)tensors[i].name;
+        items[i].size = e.name_size;
     }
     lmc__sort_items(items, n_tensors);
     LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
@@ -12566,21 +12755,56 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What is to be said of a tensor that is written; returns whether anything was lost. */
-static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    const int is_quantized = lmc__get_quant_params(t->quantizer) != NULL;
-    *loss = is_quantized ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
-    return loss->generation != 0;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* The FILE body of a description from the caller; strings of it are measured here, everything else
- * lmc__parse_file checks. */
+static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
+{
+    uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
+    size_t name_size, dtype_size;
+    lmc_loss loss;
+    unsigned i;
+    if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        return LMC_ERR_ARGUMENT;
+    name_size = strlen(t->name);
+    dtype_size = strlen(t->dtype);
+    if (name_size > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
+        return LMC_ERR_ARGUMENT;
+    loss = lmc__get_loss(t);
+    memset(entry, 0, sizeof entry);
+    lmc__store64(entry, t->offset);
+    lmc__store64(entry + 8, t->size);
+    lmc__store32(entry + 16, (uint32_t)name_size);
+    entry[20] = (uint8_t)dtype_size;
+    entry[21] = (uint8_t)t->rank;
+    if (loss.generation) {
+        if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
+            return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_tensor */
+        entry[22] = (uint8_t)loss.generation;
+        entry[23] = (uint8_t)loss.measure;
+    }
+    LMC__TRY(lmc__append(out, entry, sizeof entry));
+    for (i = 0; i < t->rank; i++) {
+        lmc__store64(field, t->shape[i]);
+        LMC__TRY(lmc__append(out, field, 8));
+    }
+    LMC__TRY(lmc__append(out, t->name, name_size));
+    LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+    if (loss.generation)
+        LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
+                                                   : UINT32_MAX));
+    return LMC_OK;
+}
+
+/* The FILE body of a description from the caller. Only what could not be written down is refused
+ * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
 static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
-    unsigned j;
     if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
         return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
@@ -12597,54 +12821,73 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
     lmc__store32(head + 32, (uint32_t)file->n_tensors);
     LMC__TRY(lmc__append(out, head, sizeof head));
     LMC__TRY(lmc__append(out, file->path, n));
-    for (i = 0; i < file->n_tensors; i++) {
-        const lmc_tensor *t = &file->tensors[i];
-        uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
-        size_t dtype_size;
-        lmc_loss loss;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
-            return LMC_ERR_ARGUMENT;
-        n = strlen(t->name);
-        dtype_size = strlen(t->dtype);
-        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
-            return LMC_ERR_ARGUMENT;
-        memset(entry, 0, sizeof entry);
-        lmc__store64(entry, t->offset);
-        lmc__store64(entry + 8, t->size);
-        lmc__store32(entry + 16, (uint32_t)n);
-        entry[20] = (uint8_t)dtype_size;
-        entry[21] = (uint8_t)t->rank;
-        if (lmc__get_loss(t, &loss)) {
-            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
-                return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
-            entry[22] = (uint8_t)loss.generation;
-            entry[23] = (uint8_t)loss.measure;
-        }
-        LMC__TRY(lmc__append(out, entry, sizeof entry));
-        for (j = 0; j < t->rank; j++) {
-            uint8_t field[8];
-            lmc__store64(field, t->shape[j]);
-            LMC__TRY(lmc__append(out, field, 8));
-        }
-        LMC__TRY(lmc__append(out, t->name, n));
-        LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-        if (loss.generation)
-            LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
-                                                       : UINT32_MAX));
-    }
+    for (i = 0; i < file->n_tensors; i++) LMC__TRY(lmc__append_tensor(out, &file->tensors[i]));
     return LMC_OK;
 }
+
+/* -- RUN -- */
 
 typedef struct lmc__run {
     uint64_t start; /* within the file */
     uint64_t size;
-    size_t block_size;
+    size_t block_size; /* decoded bytes of each block but the last */
     uint64_t n_blocks; /* at most 2^32 - 1 */
     size_t file_number;
-    unsigned prediction, conversion;
+    unsigned prediction;     /* LMC__PREDICT_... */
+    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
     const uint8_t *segments; /* in the body */
     uint32_t n_segments;
 } lmc__run;
+
+/* A segment: bytes of the run whose predictions lie side by side. */
+typedef struct lmc__segment {
+    uint32_t file_number;
+    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
+                             number of the file, plus 1 */
+    uint64_t start, size; /* within the file */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+} lmc__segment;
+
+static lmc__segment lmc__get_segment(const uint8_t *p)
+{
+    lmc__segment s;
+    s.file_number = lmc__load32(p);
+    s.base = lmc__load32(p + 4);
+    s.start = lmc__load64(p + 8);
+    s.size = lmc__load64(p + 16);
+    s.base_offset = lmc__load64(p + 24);
+    return s;
+}
+
+#ifndef LMC_NO_ENCODER
+static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+{
+    lmc__store32(dst, s->file_number);
+    lmc__store32(dst + 4, s->base);
+    lmc__store64(dst + 8, s->start);
+    lmc__store64(dst + 16, s->size);
+    lmc__store64(dst + 24, s->base_offset);
+}
+
+/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
+static void lmc__put_run(uint8_t *dst, const lmc__run *run)
+{
+    uint8_t log2_block = 0;
+    while ((size_t)1 << log2_block < run->block_size) log2_block++;
+    lmc__store64(dst, run->size);
+    dst[8] = log2_block;
+    dst[9] = (uint8_t)run->prediction;
+    dst[10] = (uint8_t)run->conversion;
+    dst[11] = 0;
+    lmc__store32(dst + 12, run->n_segments);
+}
+#endif
+
+/* Number i of a run that was parsed. */
+static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return lmc__get_segment(run->segments + (size_t)LMC__SEGMENT_SIZE * i);
+}
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
  * advances *position. */
@@ -12673,19 +12916,18 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     run->segments = body + LMC__RUN_BODY_SIZE;
     run->n_segments = n_segments;
     for (i = 0; i < n_segments; i++) {
-        const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0
-                                           : body[9] != LMC__PREDICT_ZERO,
+        const lmc__segment segment = lmc__segment_at(run, i);
+        LMC__CHECK(segment.base == 0 ? segment.base_offset == 0
+                                     : run->prediction != LMC__PREDICT_ZERO,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position,
+        LMC__CHECK(run->conversion == 0 || segment.size % 2 == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(segment.file_number == file_number && segment.start == *position,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position &&
-                       segment_size <= run->size - sum,
+        LMC__CHECK(segment.size >= 1 && segment.size <= limit - *position &&
+                       segment.size <= run->size - sum,
                    LMC_ERR_CORRUPT);
-        *position += segment_size;
-        sum += segment_size;
+        *position += segment.size;
+        sum += segment.size;
     }
     LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << body[8];
@@ -12718,67 +12960,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
     lmc__sha256_finish(&sha, identity);
-}
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
-    return LMC_OK;
 }
 
 /* == snapshot/index_entries.h ===================================================================== */
@@ -12864,6 +13045,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -12872,6 +13054,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
@@ -12884,42 +13067,35 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + LMC__FILE_FACTS_SIZE +
-               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+/* Names and identities of everything that has them among n_entries entries, which are known to be
+ * sound: they were built here, or parsed. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
+                                          uint64_t n_entries)
 {
     items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+    for (; n_entries > 0; n_entries--) {
+        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
+        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
+        if (head[0] == 'F') {
+            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
+            uint32_t path_size, n_tensors, i;
+            lmc__tensor_entry tensor;
+            lmc__cursor c;
+            lmc_file file;
+            c.p = body;
+            c.end = behind;
+            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
             for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
+                LMC__TRY(lmc__parse_tensor(&c, &tensor));
+                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
                                           identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
             }
+            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+        } else {
+            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+            entries =
+                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
         }
     }
     return LMC_OK;
@@ -13023,6 +13199,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -13045,6 +13222,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+#endif
 
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
@@ -13085,6 +13263,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
 
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
 /* Every segment's prediction is there. */
 static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
 {
@@ -13093,20 +13274,20 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
-        const uint32_t number = lmc__load32(p + 4);
-        if (number == 0) continue;
+        const lmc__segment s = lmc__segment_at(run, i);
+        if (s.base == 0) continue;
         if (run->prediction == LMC__PREDICT_BASE) {
             uint64_t item_size;
-            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
-            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
+            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
+            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
                        LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
+        } else {
+            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
+            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
+                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
+                       LMC_ERR_CORRUPT);
+            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
         }
     }
     return LMC_OK;
@@ -13130,11 +13311,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
-{
-    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-}
-
 typedef struct lmc__segment_search {
     const lmc__run *run;
     uint64_t offset;
@@ -13143,7 +13319,7 @@ typedef struct lmc__segment_search {
 static int lmc__is_segment_before(const void *context, size_t i)
 {
     const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
 }
 
 /* The segment of a byte of the run's file: the last that does not begin behind it. */
@@ -13155,39 +13331,39 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
 }
 
-/* Bytes of prediction for one of the run. */
-static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+/* A place in a file of the base, or of this snapshot. */
+typedef struct lmc__place {
+    size_t file_number;
+    uint64_t start;
+} lmc__place;
 
-/* Where the prediction of a segment with a Base begins. */
-static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+/* Where the prediction of a segment begins, which has one. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
-    const uint32_t number = lmc__load32(segment + 4) - 1;
-    lmc__range found;
-    found.end = 0; /* not looked for */
+    lmc__place place;
     if (run->prediction == LMC__PREDICT_OWN) {
-        found.file_number = number;
-        found.start = lmc__load64(segment + 24);
+        place.file_number = s->base - 1;
+        place.start = s->base_offset;
     } else if (o->in_place) {
-        found.file_number = run->file_number;
-        found.start = lmc__load64(segment + 8);
+        place.file_number = run->file_number;
+        place.start = s->start;
     } else {
-        const lmc__item *item = lmc__get_item(o, number);
-        found.file_number = item->file_number;
-        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+        const lmc__item *item = lmc__get_item(o, s->base - 1);
+        place.file_number = item->file_number;
+        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
-    return found;
+    return place;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
  * and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
-                        uint64_t start)
+static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                          size_t file_number, uint64_t start)
 {
-    const uint8_t *segment = lmc__segment_at(run, i);
-    lmc__range found;
-    if (lmc__load32(segment + 4) == 0) return 0;
-    found = lmc__locate(o, run, segment);
-    return found.file_number == file_number && found.start == start;
+    lmc__place place;
+    if (s->base == 0) return 0;
+    place = lmc__locate(o, run, s);
+    return place.file_number == file_number && place.start == start;
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
@@ -13207,28 +13383,27 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
+    const unsigned scale = lmc__prediction_scale(run);
     uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    i = lmc__find_segment(run, offset);
-    for (; size != 0; i++) {
-        const uint8_t *p = lmc__segment_at(run, i);
-        const uint64_t at = offset - lmc__load64(p + 8);
-        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
-        lmc__range from;
-        if (lmc__load32(p + 4) == 0) {
+    for (i = lmc__find_segment(run, offset); size != 0; i++) {
+        lmc__segment s = lmc__segment_at(run, i);
+        const uint64_t at = offset - s.start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s.size - at);
+        if (s.base == 0) {
             memset(dst, 0, part);
         } else {
-            from = lmc__locate(o, run, p);
-            from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
-                                               from.start + lmc__scale(run) * part);
-                 i++)
-                part +=
-                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
+            lmc__place from = lmc__locate(o, run, &s);
+            from.start += scale * at;
+            for (; part < size; i++) { /* segments that are read with this one */
+                s = lmc__segment_at(run, i + 1);
+                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s.size);
+            }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -13243,201 +13418,112 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
 
-/* == snapshot/writer.h ============================================================================ */
+/* == snapshot/writer_plan.h ======================================================================= */
 
-/* Files of unknown size are cut into runs of this many bytes, which are collected before they are
- * written. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#ifndef LMC_NO_ENCODER
+
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
+ * predicted by. A run is all of one dtype and one kind of prediction:
+ *
+ *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
+ *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments                1           1      1   1, if predicted         1
+ *
+ * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
+ * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
+ * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * What a tensor is predicted by: its twin, if that was written before and can be read back; else
+ * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
+
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype
- * share one. */
+/* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
-struct lmc_writer {
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
-    lmc__coder coder;
-    lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
-    uint32_t n_files, n_runs, n_metadata;
-    int has_empty_path, is_finished;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+typedef struct lmc__planner {
+    const lmc_writer_options *options;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
+    lmc_file file;         /* the file at hand, and its number */
+    uint32_t file_number;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
+} lmc__planner;
 
-    int in_file;
-    lmc_file file;
-    lmc__buffer file_memory;
-    enum lmc_dtype default_dtype;
-    uint64_t position; /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;
-    lmc__digester digester;
+/* -- what was written, as it can be read back -- */
 
-    lmc__origin origin;
-    lmc__run run;
-    uint64_t run_left; /* bytes of the run that are in no job yet */
-    enum lmc_dtype dtype;
-    size_t block_size;
-    uint32_t block;                 /* number of the next block */
-    const lmc__quant_params *quant; /* of the run, or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
-    lmc__buffer quantized;          /* lmc__quantized_range, of all files */
-    int has_quantizer;              /* the file at hand does */
-    lmc__buffer
-        run_head; /* to be written before the run's first block: header and body of its section */
-    lmc__buffer carry; /* the beginning of a block; of a run if the file's size is unknown */
-};
-
-/* A tensor that is not in the file as it is read back. */
+/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
 typedef struct lmc__quantized_range {
     lmc__range range;
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
-/* Of those the number of the first that ends behind offset, or belongs to a later file. */
-static size_t lmc__find_quantized(const lmc_writer *w, size_t file_number, uint64_t offset)
+static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
-    return lmc__find_file_range(&w->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
 }
 
-/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
- * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
+/* Number i is there, and has bytes of [offset, end) of that file. */
+static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
 {
-    const lmc__quantized_range *const ranges =
-        (const lmc__quantized_range *)(const void *)w->quantized.data;
-    const size_t n = w->quantized.size / sizeof *ranges;
-    size_t i;
-    for (i = lmc__find_quantized(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const unsigned width = ranges[i].quant->width;
-        if (ranges[i].quant->is_predicted || (r->start - offset) % width ||
-            (offset + size < r->end && (offset + size - r->start) % width))
+    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
+           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.start < end;
+}
+
+/* The first that does not end before offset of that file; those behind it follow in order. */
+static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
+{
+    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+}
+
+/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
+ * second moment, nor parts of elements. */
+static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
+                            uint64_t size)
+{
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
+        if (quant->is_predicted || (r->start - offset) % quant->width ||
+            (offset + size < r->end && (offset + size - r->start) % quant->width))
             return 0;
     }
     return 1;
 }
 
-/* The caller's read_back, and what the snapshot has of that. */
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
+ */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantized_range *const ranges =
-        (const lmc__quantized_range *)(const void *)w->quantized.data;
-    const size_t n = w->quantized.size / sizeof *ranges;
-    size_t i;
-    LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantized(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const uint64_t from = r->start > offset ? r->start : offset,
-                       to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc__quantize_range(ranges[i].quant, (uint8_t *)dst + (size_t)(from - offset),
-                                     from - r->start, (size_t)(to - from), NULL));
+    const lmc__planner *const p = (const lmc__planner *)user;
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
+        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
+                                     (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
 
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Write w->body as a section, and its entry so far to the index. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
-}
-
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&w->index.entries, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->paths, alloc_user);
-    visit(&w->file_memory, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->quantized, alloc_user);
-}
-
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
-{
-    lmc_writer_options defaults;
-    uint8_t header[LMC__HEADER_SIZE];
-    enum lmc_status status;
-    lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
-        return LMC_ERR_ARGUMENT;
-    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
-    if (!w) return LMC_ERR_MEMORY;
-    memset(w, 0, sizeof *w);
-    w->options = *options;
-    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
-    w->coder.sink = *sink;
-    w->coder.task = lmc__encode_snapshot_task;
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
-    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->origin.user = w;
-    memset(header, 0, sizeof header);
-    memcpy(header, lmc__magic, 8);
-    header[8] = LMC_FORMAT_MAJOR;
-    header[9] = LMC_FORMAT_MINOR;
-    lmc__store16(header + 10, LMC__HEADER_SIZE);
-    lmc__store32(header + 12, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL);
-    if (options->base) {
-        memcpy(header + 32, w->origin.identity, LMC_IDENTITY_SIZE);
-        lmc__store32(header + 64, options->base->chain_depth + 1);
-        if (options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    }
-    lmc__store32(header + 76, w->coder.wave.k->crc32c(0, header, 76));
-    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
-    if (status != LMC_OK) {
-        lmc_free_writer(w);
-        return status;
-    }
-    *writer = w;
-    return LMC_OK;
-}
-
-LMC_API void lmc_free_writer(lmc_writer *w)
-{
-    if (!w) return;
-    lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
-    lmc__free_origin(&w->origin);
-    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
-}
+/* -- files -- */
 
 /* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
@@ -13453,238 +13539,298 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+/* Begins the file that p->file describes, copied from `given`: what the copy lacks is of that. */
+static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
+                                      uint32_t file_number, enum lmc_dtype default_dtype)
 {
-    enum lmc_status status;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
-        return LMC_ERR_ARGUMENT;
-    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++)
-        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
-    w->body.size = 0;
-    LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;
-    w->has_empty_path = w->file.path[0] == 0;
-    status = lmc__add_path(&w->paths, w->n_files, w->file.path);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    w->has_quantizer = 0;
-    for (i = 0; i < file->n_tensors; i++) {
-        lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
+    p->file_number = file_number;
+    p->default_dtype = default_dtype;
+    p->has_quantizer = 0;
+    p->position = 0;
+    p->next_tensor = 0;
+    for (i = 0; i < given->n_tensors; i++) {
+        lmc_tensor *const t = &tensors[i];
         lmc__quantized_range quantized;
-        t->twin = file->tensors[i].twin;
-        t->quantizer = file->tensors[i].quantizer;
+        t->twin = given->tensors[i].twin;
+        t->quantizer = given->tensors[i].quantizer;
         quantized.quant = lmc__get_quant_params(t->quantizer);
         if (!quantized.quant) continue;
-        w->has_quantizer = 1;
-        if (quantized.quant->is_recovered) continue; /* is at hand as it is */
-        quantized.range.file_number = w->n_files;
+        p->has_quantizer = 1;
+        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
+        quantized.range.file_number = file_number;
         quantized.range.start = t->offset;
         quantized.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&w->quantized, &quantized, sizeof quantized));
+        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
     }
-    w->n_files++;
-    LMC__TRY(lmc__index_file(&w->index, &w->file));
-    w->in_file = 1;
-    w->default_dtype = default_dtype;
-    w->position = 0;
-    w->next_tensor = 0;
-    w->run_left = 0;
-    w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->file);
     return LMC_OK;
 }
 
-/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset
- * of a segment. */
+/* -- predictions -- */
+
+/* How a tensor is predicted, and by what: as in RUN and segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t number;
-    uint64_t offset;
+    uint32_t base; /* 0: by nothing */
+    uint64_t base_offset;
 } lmc__prediction;
 
-static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
+/* By its twin, if it has one that can be read back as it will be restored; else .base is 0. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    lmc__prediction found;
+    uint64_t size;
+    memset(&found, 0, sizeof found);
+    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+        return found;
+    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
+        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+        return found;
+    found.kind = LMC__PREDICT_OWN;
+    found.conversion = twin->conversion;
+    found.base = (uint32_t)twin->file_number + 1;
+    found.base_offset = twin->offset;
+    return found;
+}
+
+/* t: NULL for a file without tensors. */
+static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+{
+    const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
-    const lmc_twin *const twin =
-        t && w->options.read_back && (!quant || quant->is_predicted) ? t->twin : NULL;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
-        twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
-        const uint64_t size = twin->conversion ? 2 * t->size : t->size;
-        if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
-            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) &&
-            lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
-            found.kind = LMC__PREDICT_OWN;
-            found.conversion = twin->conversion;
-            found.number = (uint32_t)twin->file_number + 1;
-            found.offset = twin->offset;
-            return found;
-        }
-    }
-    if (w->origin.base && !quant)
-        found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
-                                       t ? t->dtype : NULL, t ? t->size : w->file.size);
-    if (found.number) found.kind = LMC__PREDICT_BASE;
+    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (found.base || quant || !p->origin.base) return found;
+    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
+                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
 /* The tensor's twin is in the run that would begin at start of this file: only in a later run can
  * it refer to that. */
-static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
+static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
-    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->n_files - 1 &&
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    return twin && twin->file_number == p->file_number &&
            (twin->offset >= start || t->size > start - twin->offset);
 }
 
+/* -- runs -- */
+
+typedef struct lmc__planned_run {
+    uint64_t size;
+    enum lmc_dtype dtype;
+    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
+    const lmc__quant_params *quant; /* or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    size_t block_size;
+} lmc__planned_run;
+
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
-static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction, int is_quantized)
+static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
-    return lmc__get_block_size(dtype, w->options.log2_block,
-                               prediction->kind != LMC__PREDICT_ZERO || is_quantized);
+    return lmc__get_block_size(run->dtype, p->options->log2_block,
+                               run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL);
 }
 
-/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
- */
-static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__prediction *prediction)
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
+ * the small ones that lie behind it without a gap and are coded alike. */
+static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
-    const lmc_file *f = &w->file;
-    const uint64_t start = w->position;
-    uint64_t end = f->size;
-    *dtype = w->default_dtype;
-    w->quant = NULL;
-    memset(prediction, 0, sizeof *prediction);
-    if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
-    while (w->next_tensor < f->n_tensors &&
-           f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start)
-        w->next_tensor++;
-    if (w->next_tensor < f->n_tensors) {
-        size_t i = w->next_tensor;
-        end = f->tensors[i].offset;
-        if (end <= start) { /* in a tensor */
-            uint32_t n = 0;
-            uint64_t own;
-            *dtype = lmc_find_dtype(f->tensors[i].dtype);
-            *prediction = lmc__find_prediction(w, &f->tensors[i]);
-            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
-            end += f->tensors[i].size;
-            w->quant = lmc__get_quant_params(f->tensors[i].quantizer);
-            w->quantized_from = f->tensors[i].offset;
-            if (f->tensors[i].size < own && !w->quant)
-                for (i++;
-                     i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
-                     f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
-                     !lmc__get_quant_params(f->tensors[i].quantizer) &&
-                     !lmc__repeats_run(w, &f->tensors[i], start);
-                     i++) {
-                    const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
-                    if (next.kind != prediction->kind || next.conversion != prediction->conversion)
-                        break;
-                    end += f->tensors[i].size;
-                }
-        }
+    const lmc_file *const f = &p->file;
+    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
+    uint32_t n = 0;
+    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+    run->quantized_from = f->tensors[i].offset;
+    if (f->tensors[i].size >= large || run->quant) return end;
+    for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        lmc__prediction next;
+        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            break;
+        next = lmc__find_prediction(p, t);
+        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
+            break;
+        end += t->size;
     }
     return end;
 }
 
-/* The run's segments: one for each tensor that is predicted, else one for all. */
-static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size,
-                                            const lmc__prediction *prediction)
+/* The run of the bytes that come next, of which at least one is there; available: all that are
+ * known to come if the file's size is unknown. What does not fill an element is left for a run of
+ * bytes. */
+static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
-    const uint64_t end = w->position + size;
-    uint64_t at = w->position;
-    size_t i = w->next_tensor;
-    uint32_t n = 0;
+    const lmc_file *const f = &p->file;
+    unsigned width;
+    memset(run, 0, sizeof *run);
+    run->dtype = p->default_dtype;
+    if (f->size == LMC_UNKNOWN_SIZE) {
+        run->size = available;
+    } else {
+        size_t *const i = &p->next_tensor;
+        uint64_t end = f->size;
+        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
+        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
+        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
+            ++*i;
+        if (*i < f->n_tensors)
+            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
+                                                       : f->tensors[*i].offset;
+        run->size = end - p->position;
+    }
+    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+    width = lmc_dtype_width(run->dtype);
+    if (run->size < width) run->dtype = LMC_AUTO;
+    else run->size -= run->size % width;
+    if (run->dtype == LMC_AUTO && run->size > 4096)
+        run->size -= run->size % 8; /* so that every block can be split at any width */
+    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
+ * how many. */
+static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
+                                            lmc__buffer *out, uint32_t *n)
+{
+    const uint64_t end = p->position + run->size;
+    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
+    uint64_t at = p->position;
+    size_t i = p->next_tensor;
+    *n = 0;
     while (at < end) {
-        const lmc_tensor *t = NULL;
-        lmc__prediction found = *prediction;
-        uint64_t stop = end, start = 0;
-        uint8_t segment[LMC__SEGMENT_SIZE];
-        if (prediction->kind != LMC__PREDICT_ZERO && w->file.n_tensors) {
-            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at)
-                i++; /* empty ones, too */
-            t = &w->file.tensors[i];
+        lmc__prediction found = run->prediction;
+        uint64_t stop = end, start = 0; /* of the tensor */
+        uint8_t field[LMC__SEGMENT_SIZE];
+        lmc__segment segment;
+        if (is_by_tensor) {
+            const lmc_tensor *t = &p->file.tensors[i];
+            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(w, t);
+            found = lmc__find_prediction(p, t);
         }
-        memset(segment, 0, sizeof segment);
-        lmc__store32(segment, w->n_files - 1);
-        lmc__store32(segment + 4, found.number);
-        lmc__store64(segment + 8, at);
-        lmc__store64(segment + 16, stop - at);
-        lmc__store64(segment + 24, found.number == 0
-                                       ? 0
-                                       : found.offset + (found.conversion ? 2 : 1) * (at - start));
-        LMC__TRY(lmc__append(&w->run_head, segment, sizeof segment));
+        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        ++*n;
+        segment.file_number = p->file_number;
+        segment.base = found.base;
+        segment.start = at;
+        segment.size = stop - at;
+        segment.base_offset =
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
+        lmc__put_segment(field, &segment);
+        LMC__TRY(lmc__append(out, field, sizeof field));
         at = stop;
-        if (++n == LMC__MAX_SEGMENTS && at < end) return LMC_ERR_LIMIT;
     }
-    lmc__store32(w->run_head.data + LMC__SECTION_HEADER_SIZE + 12, n);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
 
-/* Begin a run of at most size bytes that continues the file; what does not fill an element is left
- * for a run of bytes. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction)
+/* == snapshot/writer_blocks.h ===================================================================== */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer's way from bytes to blocks in the sink.
+ *
+ *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
+ *                                           |          |
+ *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
+ * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *
+ * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
+ * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
+ * does not even do that: it is moved to just before the next span, for which room is left there.
+ *
+ *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
+ *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ *
+ * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
+ * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ *
+ * Each block has a slot in out as large as it can get, and behind the one before: so sections and
+ * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
+ * before its first block (head_size). */
+
+/* Files of unknown size are cut into runs of this many bytes. */
+#define LMC__PENDING_SIZE ((size_t)16 << 20)
+
+struct lmc_writer {
+    lmc_writer_options options;
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
+    lmc__coder coder;
+    lmc__index_builder index;
+    lmc__buffer body;     /* of the section at hand */
+    lmc__buffer metadata; /* encoded entries, in the order they came */
+    lmc__buffer paths;    /* see lmc__add_path */
+    uint32_t n_files, n_runs, n_metadata;
+    int has_empty_path, is_finished;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+
+    lmc__planner plan;
+    int in_file;
+    lmc__buffer file_memory; /* of plan.file */
+    lmc__digester digester;
+
+    lmc__run run; /* the run at hand; where it is from: */
+    lmc__planned_run planned;
+    uint64_t run_left;    /* bytes of it that are in no job yet */
+    uint32_t block;       /* number of the next block */
+    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
+    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
+                          run if the file's size is unknown */
+};
+
+static int lmc__is_size_unknown(const lmc_writer *w)
 {
-    unsigned log2_block = 0;
-    uint64_t position = w->position;
+    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+{
+    lmc__buffer *const head = &w->run_head;
+    uint64_t position = w->plan.position;
+    lmc__run run;
     uint8_t *body;
     size_t body_size;
-    size = lmc__min64(size, LMC__MAX_RUN_SIZE);
-    if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
-    size -= size % lmc_dtype_width(dtype);
-    if (dtype == LMC_AUTO && size > 4096)
-        size -= size % 8; /* so that every block can be split at any width */
+    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quant && w->quant->is_predicted && prediction->kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quant != NULL);
-    while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    w->run_head.size = 0;
-    LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
-    LMC__TRY(lmc__append_segments(w, size, prediction));
-    body = w->run_head.data + LMC__SECTION_HEADER_SIZE;
-    body_size = w->run_head.size - LMC__SECTION_HEADER_SIZE;
-    lmc__store64(body, size);
-    body[8] = (uint8_t)log2_block;
-    body[9] = (uint8_t)prediction->kind;
-    body[10] = (uint8_t)prediction->conversion;
-    lmc__put_section_header(w->run_head.data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
-    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->file, &position));
-    LMC__TRY(lmc__add_run(&w->origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
-    w->dtype = dtype;
+    memset(&run, 0, sizeof run);
+    run.size = w->planned.size;
+    run.block_size = w->planned.block_size;
+    run.prediction = w->planned.prediction.kind;
+    run.conversion = w->planned.prediction.conversion;
+    head->size = 0;
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
+    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    body = head->data + LMC__SECTION_HEADER_SIZE;
+    body_size = head->size - LMC__SECTION_HEADER_SIZE;
+    lmc__put_run(body, &run);
+    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
+                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
-    w->run_left = size;
-    w->position += size;
+    w->run_left = run.size;
+    w->plan.position = position;
     return LMC_OK;
-}
-
-/* Begin the run of the bytes that come next, of which at least one is there; available: all that
- * are known to come if the file's size is unknown. */
-static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
-{
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;
-    uint64_t end;
-    memset(&prediction, 0, sizeof prediction);
-    w->quant = NULL;
-    if (w->file.size == LMC_UNKNOWN_SIZE)
-        return lmc__begin_run(w, available, w->default_dtype, &prediction);
-    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-    end = lmc__plan_run(w, &dtype, &prediction);
-    return lmc__begin_run(w, end - w->position, dtype, &prediction);
 }
 
 /* Encode the wave that is planned; what it made is written beside the next one. */
@@ -13714,11 +13860,26 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plan a block of the run. */
+/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
+ * on. A sixteenth more is for the headers of many small blocks. */
+static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
+{
+    lmc__coder *const c = &w->coder;
+    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
+    if (w->plan.origin.base || w->plan.origin.read_back)
+        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    return LMC_OK;
+}
+
+/* The next block of the run becomes a job; size: of it. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    lmc__coder *c = &w->coder;
-    const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
+    lmc__coder *const c = &w->coder;
+    const lmc__quant_params *const quant = w->planned.quant;
+    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const size_t head_size = w->block == 0 ? w->run_head.size : 0,
+                 slot = head_size + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
@@ -13726,33 +13887,25 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs ==
-        0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
-        const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
-        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16 + head));
-        if (w->origin.base || w->origin.read_back)
-            LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
-    }
+    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, w->run.size - w->run_left, base, size));
+        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
         job->base = base;
     }
-    if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    block_job->head_size = head;
+    if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
+    block_job->head_size = head_size;
     job->src = data;
     job->src_size = size;
-    job->dst = out->data + out->size + head;
-    job->dst_size = slot - head;
-    job->dtype = w->dtype;
+    job->dst = out->data + out->size + head_size;
+    job->dst_size = slot - head_size;
+    job->dtype = w->planned.dtype;
     job->level = w->options.level;
-    job->quant = w->quant;
-    job->first_element =
-        w->quant ? (w->run.start + w->run.size - w->run_left - w->quantized_from) / w->quant->width
-                 : 0;
+    job->quant = quant;
+    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -13767,8 +13920,8 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (w->run_left == 0) LMC__TRY(lmc__next_run(w, size));
-        n = (size_t)lmc__min64(w->block_size, w->run_left);
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
         if (n > size) break;
         LMC__TRY(lmc__plan_block(w, data, n));
         data += n;
@@ -13789,15 +13942,16 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
+    const int is_unknown = lmc__is_size_unknown(w);
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         size_t n = size;
         if (is_unknown ||
             w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole =
-                is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
-            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
+            const size_t whole = is_unknown
+                                     ? LMC__PENDING_SIZE
+                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
+            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
                 return LMC_ERR_LIMIT;
             LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
             n = lmc__min(size, whole - w->carry.size);
@@ -13815,16 +13969,17 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in
- * the next span is moved to just before that. */
+/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
+ * left over at the end, less than a block or a run, waits there again. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *c = &w->coder;
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0
-                                   : lmc__get_block_size(LMC_U64, w->options.log2_block,
-                                                         w->options.base || w->options.read_back ||
-                                                             w->has_quantizer); /* none is larger */
+    const int is_unknown = lmc__is_size_unknown(w);
+    const size_t room = is_unknown
+                            ? 0
+                            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+                                                  w->options.base || w->options.read_back ||
+                                                      w->plan.has_quantizer); /* none is larger */
     const uint64_t wave_size = lmc__get_wave_size(c, room),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
@@ -13835,8 +13990,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) -
-           w->carry.size;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
+           (w->plan.position - w->run_left) - w->carry.size;
     rest = w->carry.size;
     LMC__TRY(lmc__reserve(&c->in[0], room + span));
     data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
@@ -13870,16 +14025,141 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (is_unknown && left == 0) return LMC_ERR_LIMIT;
     return lmc__append(&w->carry, data, size);
 }
+#endif /* LMC_NO_ENCODER */
+
+/* == snapshot/writer.h ============================================================================ */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks).
+ *
+ * Everything is written once and in its order, so any sink will do. What cannot be known before
+ * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
+ * what is written. */
+
+/* Behind what waits to be written. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
+{
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    w->offset += size;
+    return LMC_OK;
+}
+
+/* Write w->body as a section, and its entry so far to the index. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->plan.quantized, alloc_user);
+}
+
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                        const lmc_writer_options *options)
+{
+    lmc_writer_options defaults;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    lmc_writer *w;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX ||
+        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        return LMC_ERR_ARGUMENT;
+    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    if (!w) return LMC_ERR_MEMORY;
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->coder.sink = *sink;
+    w->coder.task = lmc__encode_snapshot_task;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
+    status = lmc__open_origin(&w->plan.origin, options->base, options->alloc_user);
+    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->plan.origin.user = &w->plan;
+    w->plan.options = &w->options;
+    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
+    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+                    options->base ? w->plan.origin.identity : NULL,
+                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
+    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
+    if (status != LMC_OK) {
+        lmc_free_writer(w);
+        return status;
+    }
+    *writer = w;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_writer(lmc_writer *w)
+{
+    if (!w) return;
+    lmc__free_coder(&w->coder);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_origin(&w->plan.origin);
+    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+}
+
+static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                       enum lmc_dtype default_dtype)
+{
+    lmc_file *const copy = &w->plan.file;
+    enum lmc_status status;
+    size_t i;
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
+    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++)
+        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
+    w->body.size = 0;
+    LMC__TRY(lmc__append_file(&w->body, file));
+    status = lmc__parse_file(copy, &w->file_memory, w->body.data, w->body.size);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    if (w->n_files > 0 && (w->has_empty_path || copy->path[0] == 0)) return LMC_ERR_ARGUMENT;
+    w->has_empty_path = copy->path[0] == 0;
+    status = lmc__add_path(&w->paths, w->n_files, copy->path);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
+    LMC__TRY(lmc__plan_file(&w->plan, (lmc_tensor *)(void *)w->file_memory.data, file, w->n_files,
+                            default_dtype));
+    w->n_files++;
+    LMC__TRY(lmc__index_file(&w->index, copy));
+    w->in_file = 1;
+    w->run_left = 0;
+    w->carry.size = 0;
+    lmc__begin_digester(&w->digester, copy);
+    return LMC_OK;
+}
 
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->file.size == LMC_UNKNOWN_SIZE) {
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
-        w->file.size = w->position;
+        w->plan.file.size = w->plan.position;
     }
-    if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    lmc__index_file_end(&w->index, &w->digester, w->file.size);
+    if (w->digester.absorbed != w->plan.file.size) return LMC_ERR_ARGUMENT;
+    lmc__index_file_end(&w->index, &w->digester, w->plan.file.size);
     w->in_file = 0;
     return LMC_OK;
 }
@@ -13951,12 +14231,7 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    memset(trailer, 0, sizeof trailer);
-    lmc__store64(trailer, index_at);
-    lmc__store64(trailer + 8, w->offset - index_at);
-    lmc__store64(trailer + 16, w->offset + LMC__TRAILER_SIZE);
-    lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
-    memcpy(trailer + 32, lmc__end_magic, 8);
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
@@ -14006,6 +14281,7 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
         pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/restore.h =========================================================================== */
 
@@ -14387,176 +14663,326 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     return status;
 }
 
-/* == snapshot/reader.h ============================================================================ */
+/* == snapshot/index.h ============================================================================= */
 
-/* A run as the index has it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+ *
+ * How each field of the index is checked before it is used:
+ *     body           Body_CRC first. It tells damage, not malice: everything below holds for any
+ * bytes counts         not used to allocate; entries are parsed until as many were there, or they
+ * end offset         equals the sum of all sizes before: sections and blocks follow each other
+ * without a gap, from the header up to the index itself section        its own CRCs, kind, number;
+ * size is at most what is left of the body FILE, RUN      lmc__parse_file, lmc__parse_run: limits,
+ * order, sizes that add up File_Size      at most 2^63 - 1, what the FILE section said if it did,
+ * and the sum of its runs block entries  8 bytes each must be there before room for them is made;
+ * size above that of a header, and at most that of a block stored as it is metadata       sizes
+ * within the body, keys in strictly ascending order identity       equals that of the names and
+ * identities above So memory is at most a few times the size of the index, which the caller limits,
+ * and time is n log n in it. */
+
+/* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
-    lmc__run run;               /* its segments are in reader->index */
-    uint64_t first_block;       /* in reader->block_at */
-    const uint8_t *blocks;      /* in reader->index: LMC__BLOCK_ENTRY_SIZE bytes each */
-    enum lmc_status prediction; /* salvage: whether its prediction can be found. LMC_ERR_NOT_FOUND:
-                                   its section is lost */
+    lmc__run run;
+    uint64_t first_block;       /* in tables.block_at */
+    const uint8_t *blocks;      /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    enum lmc_status prediction; /* LMC_OK. In tables of a damaged file: why its prediction cannot be
+                                   read; LMC_ERR_NOT_FOUND: because its section is lost */
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
     lmc_file file;
-    lmc__buffer memory;
-    size_t first_run, n_runs;
-    int is_described;    /* salvage: by its section */
-    size_t confirmed_at; /* in salvage.confirmed */
+    lmc__buffer memory;       /* of its arrays and strings */
+    size_t first_run, n_runs; /* in tables.runs */
+    int is_described;         /* 1. In tables of a damaged file 0: its FILE section is lost */
 } lmc__reader_file;
 
-/* What the readers of damaged files have beside the tables of others; section 9.10. */
-typedef struct lmc__salvage {
-    lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
-    uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader->index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer
-        container; /* a block decoded to see whether it is intact; the one of these numbers */
-    uint32_t container_run, container_block;
-    enum lmc_status container_status;
-    int in_container; /* it is being decoded */
-    /* lmc_next_range */
-    size_t file, run, unplaced;
-    uint64_t offset, delivered;
-    lmc__buffer range;
-    lmc__digester digester;
-    int is_whole;          /* the file so far */
-    lmc__buffer confirmed; /* int8_t: what lmc_confirm says of a file, then of its tensors */
-} lmc__salvage;
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in tables.keys */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
 
+typedef struct lmc__tables {
+    lmc__buffer index;       /* the INDX section; what is parsed of it points into it */
+    lmc__buffer files, runs; /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer block_at;    /* uint64_t: where each block begins; behind a run's blocks: where they
+                                end. So block_at[i + 1] - block_at[i] is a block's size */
+    lmc__buffer keys;        /* of metadata, NUL-terminated */
+    lmc__buffer metadata;    /* lmc__metadata_entry */
+    lmc__buffer paths;       /* see lmc__add_path */
+    size_t n_files, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+} lmc__tables;
+
+static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
+{
+    return (lmc__reader_file *)(void *)t->files.data + i;
+}
+static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
+{
+    return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
+}
+static uint64_t *lmc__table_blocks(const lmc__tables *t)
+{
+    return (uint64_t *)(void *)t->block_at.data;
+}
+static size_t lmc__count_runs(const lmc__tables *t)
+{
+    return t->runs.size / sizeof(lmc__reader_run);
+}
+
+static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&t->index, alloc_user);
+    visit(&t->files, alloc_user);
+    visit(&t->runs, alloc_user);
+    visit(&t->block_at, alloc_user);
+    visit(&t->keys, alloc_user);
+    visit(&t->metadata, alloc_user);
+    visit(&t->paths, alloc_user);
+}
+
+static void lmc__init_tables(lmc__tables *t, void *alloc_user)
+{
+    memset(t, 0, sizeof *t);
+    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+}
+
+static void lmc__free_tables(lmc__tables *t)
+{
+    size_t i;
+    for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
+    t->n_files = 0;
+    lmc__visit_tables(t, lmc__free_visited, NULL);
+}
+
+/* One more file, of which nothing is known yet; it has no runs. */
+static enum lmc_status lmc__add_file(lmc__tables *t, lmc__reader_file **file)
+{
+    LMC__TRY(lmc__append(&t->files, NULL, sizeof **file));
+    *file = lmc__table_file(t, t->n_files++);
+    lmc__init_buffer(&(*file)->memory, t->files.alloc_user);
+    (*file)->first_run = lmc__count_runs(t);
+    return LMC_OK;
+}
+
+/* While the entries of an index are parsed. */
+typedef struct lmc__index_parser {
+    lmc__tables *t;
+    const lmc__kernels *k;
+    const uint8_t *p, *end; /* what is left of the body */
+    uint64_t offset;        /* of the file: where the next section must begin */
+    uint64_t position;      /* bytes of the last file that are in runs so far */
+} lmc__index_parser;
+
+/* Behind the body of a FILE section; x->p: the facts of the file. */
+static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
+                                             const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *f;
+    uint64_t size;
+    size_t i;
+    LMC__CHECK(t->n_files == 0 || x->position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == t->n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__add_file(t, &f));
+    f->is_described = 1;
+    LMC__TRY(lmc__parse_file(&f->file, &f->memory, body, (size_t)section->size));
+    LMC__TRY(lmc__add_path(&t->paths, t->n_files - 1, f->file.path));
+    LMC__CHECK(t->n_files == 1 ||
+                   (f->file.path[0] != 0 && lmc__table_file(t, 0)->file.path[0] != 0),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK((uint64_t)(x->end - x->p) >=
+                   LMC__FILE_FACTS_SIZE +
+                       (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),
+               LMC_ERR_CORRUPT);
+    size = lmc__load64(x->p);
+    LMC__CHECK(size <= LMC__MAX_FILE_SIZE &&
+                   (f->file.size == LMC_UNKNOWN_SIZE || f->file.size == size),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load32(x->p + 12) == 0, LMC_ERR_CORRUPT);
+    f->file.size = size;
+    f->file.crc = lmc__load32(x->p + 8);
+    x->p += LMC__FILE_FACTS_SIZE;
+    for (i = 0; i < lmc__count_identities(&f->file); i++, x->p += LMC_IDENTITY_SIZE)
+        memcpy(f->file.n_tensors ? ((lmc_tensor *)(void *)f->memory.data)[i].identity
+                                 : f->file.identity,
+               x->p, LMC_IDENTITY_SIZE);
+    x->position = 0;
+    return LMC_OK;
+}
+
+/* Behind the body of a RUN section; x->p: its block entries. */
+static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
+                                            const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *const f = t->n_files ? lmc__table_file(t, t->n_files - 1) : NULL;
+    lmc__reader_run r;
+    uint64_t *block_at;
+    size_t i;
+    LMC__CHECK(lmc__is_kind(section, "RUN ") && f, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_run(&r.run, body, (size_t)section->size, (uint32_t)(t->n_files - 1),
+                            &f->file, &x->position));
+    LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
+               LMC_ERR_CORRUPT);
+    r.prediction = LMC_OK;
+    r.first_block = t->block_at.size / 8;
+    r.blocks = x->p;
+    LMC__TRY(lmc__append(&t->runs, &r, sizeof r));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (r.run.n_blocks + 1)));
+    block_at = lmc__table_blocks(t) + r.first_block;
+    for (i = 0; i < r.run.n_blocks; i++, x->p += LMC__BLOCK_ENTRY_SIZE) {
+        const uint32_t size = lmc__load32(x->p);
+        LMC__CHECK(size > LMC_BLOCK_HEADER_SIZE &&
+                       size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&r.run, i),
+                   LMC_ERR_CORRUPT);
+        block_at[i] = x->offset;
+        x->offset += size;
+    }
+    block_at[i] = x->offset;
+    t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
+    f->n_runs++;
+    return LMC_OK;
+}
+
+/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
+ * run less than 2^56, so they do not overflow before that is seen. */
+static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
+{
+    const uint8_t *body;
+    lmc__section section;
+    LMC__CHECK(x->end - x->p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
+    body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
+    LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
+    LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
+    x->p = body + (size_t)section.size;
+    x->offset += LMC__SECTION_HEADER_SIZE + section.size;
+    LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
+                                            : lmc__parse_run_entry(x, &section, body));
+    LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
+                                           uint32_t n)
+{
+    LMC__TRY(lmc__check_metadata(p, end, n));
+    for (; n > 0; n--, t->n_metadata++) {
+        const uint32_t key_size = lmc__load32(p);
+        lmc__metadata_entry entry;
+        entry.key_at = t->keys.size;
+        entry.size = lmc__load32(p + 4);
+        entry.value = p + 8 + key_size;
+        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
+        p = entry.value + entry.size;
+    }
+    return LMC_OK;
+}
+
+/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
+ * known to be right or does not matter. *offset: where the entries say that the section begins.
+ * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
+ * not looked at. */
+static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, uint64_t max_offset,
+                                        lmc__buffer *items, uint64_t *offset)
+{
+    const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    lmc__index_parser x;
+    lmc__index_head head;
+    uint64_t n_entries, i;
+    x.t = t;
+    x.k = k;
+    x.p = body + LMC__INDEX_BODY_SIZE;
+    x.end = t->index.data + t->index.size;
+    x.offset = LMC__HEADER_SIZE;
+    x.position = 0;
+    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
+               LMC_ERR_CHECKSUM);
+    LMC__TRY(lmc__get_index_head(&head, body));
+    n_entries = (uint64_t)head.n_files + head.n_runs;
+    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    LMC__CHECK(t->n_files > 0 && x.position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(t->n_files == head.n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_metadata(t, x.p, x.end, head.n_metadata));
+    LMC__TRY(lmc__collect_items(items, body + LMC__INDEX_BODY_SIZE, n_entries));
+    lmc__snapshot_identity(items, t->identity);
+    LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    *offset = x.offset;
+    return LMC_OK;
+}
+
+/* == snapshot/reader.h ============================================================================ */
+
+/* Reading by the index: any bytes of any file, without what lies between.
+ *
+ *     bytes of a file -> runs that hold them -> blocks of each -> waves -> dst
+ *
+ * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
+ * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * take a buffer.
+ *
+ * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
+ * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
+ * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ *
+ *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
+ *
+ * Where they are not cut alike, a link is asked for less than a block, again and again for
+ * neighbours. It then decodes LMC__WINDOW_SIZE bytes to its *window*, from which the next questions
+ * are answered: what is asked for from front to back is decoded once (lmc__read_as_base).
+ *
+ * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
+ * the coder may be in use while a prediction is read, which may need it.
+ *
+ * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
+ * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
     lmc__coder own_coder, *coder; /* the lender's, or the own one */
-    lmc__buffer index;            /* the body, for metadata */
-    lmc__buffer files, runs;      /* arrays of the two above */
-    lmc__buffer
-        block_at;     /* uint64_t: where each block starts; after a run's blocks: where they end */
-    lmc__buffer keys; /* metadata keys, NUL-terminated; and pointers to the entries */
-    lmc__buffer metadata;
-    lmc__buffer paths; /* see lmc__add_path */
-    size_t n_files, n_metadata;
-    uint64_t total; /* bytes of all files */
-    uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
+    lmc__tables tables;
+    uint64_t total; /* bytes of all runs */
+    uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
+    int is_complete; /* the tables have no gaps: every byte of a file is in a run, every block's
+                        place is known */
     lmc__origin origin;
-    lmc__buffer window; /* of lmc__read_as_base: bytes of a file from window_start on */
+    lmc__buffer window; /* bytes of file window_file from window_start on */
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot, by
-                            this one (which may need the first) */
-    lmc__salvage salvage;
+    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot; by
+                            this one, for which the first may be needed */
+    /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
+    enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
+                                size_t size);
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
-
-typedef struct lmc__entry {
-    size_t key_at; /* in keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__entry;
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return (lmc__reader_file *)(void *)r->files.data + i;
+    return lmc__table_file(&r->tables, i);
 }
 static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
-    return r->runs.data ? (lmc__reader_run *)(void *)r->runs.data + i : NULL;
+    return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *)r->block_at.data; }
+static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* One entry of the index at *p; *offset: where its section must start, then where the next must. */
-static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end,
-                                       uint64_t *offset, uint64_t *position)
+static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
-    const lmc__kernels *k = r->coder->wave.k;
-    lmc__reader_file *f = r->n_files ? lmc__file_at(r, r->n_files - 1) : NULL;
-    const uint8_t *body;
-    lmc__section section;
-    size_t size, i;
-    LMC__CHECK(end - *p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(*p) == *offset, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_section(&section, *p + 8, k));
-    body = *p + 8 + LMC__SECTION_HEADER_SIZE;
-    LMC__CHECK(section.size <= (uint64_t)(end - body), LMC_ERR_CORRUPT);
-    size = (size_t)section.size;
-    LMC__CHECK(k->crc32c(0, body, size) == section.body_crc, LMC_ERR_CHECKSUM);
-    *p = body + size;
-    *offset += LMC__SECTION_HEADER_SIZE + section.size;
-    if (lmc__is_kind(&section, "FILE")) {
-        lmc__reader_file *next;
-        LMC__CHECK(f == NULL || *position == f->file.size, LMC_ERR_CORRUPT);
-        LMC__CHECK(section.number == r->n_files, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__append(&r->files, NULL, sizeof *next));
-        next = lmc__file_at(r, r->n_files);
-        next->memory.alloc_user = r->options.alloc_user;
-        next->is_described = 1;
-        r->n_files++;
-        LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
-        LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));
-        LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - *p) >=
-                       16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE &&
-                       (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(*p + 12) == 0, LMC_ERR_CORRUPT);
-        next->file.size = lmc__load64(*p);
-        next->file.crc = lmc__load32(*p + 8);
-        *p += 16;
-        for (i = 0; i < lmc__count_identities(&next->file); i++, *p += LMC_IDENTITY_SIZE)
-            memcpy(next->file.n_tensors ? ((lmc_tensor *)(void *)next->memory.data)[i].identity
-                                        : next->file.identity,
-                   *p, LMC_IDENTITY_SIZE);
-        next->first_run = r->runs.size / sizeof(lmc__reader_run);
-        *position = 0;
-    } else {
-        lmc__reader_run run;
-        LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
-        LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
-        LMC__TRY(
-            lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
-        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE,
-                   LMC_ERR_CORRUPT);
-        run.prediction = LMC_OK;
-        if (!r->options.salvage) {
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential,
-                       LMC_ERR_CORRUPT);
-            if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
-            if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base)
-                LMC__TRY(lmc__check_origin(&r->origin, &run.run));
-            LMC__TRY(lmc__add_run(&r->origin, &run.run));
-        }
-        run.first_block = r->block_at.size / 8;
-        run.blocks = *p;
-        LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
-        LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
-        for (i = 0; i < run.run.n_blocks; i++, *p += LMC__BLOCK_ENTRY_SIZE) {
-            const uint32_t block_size = lmc__load32(*p);
-            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE &&
-                           block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i),
-                       LMC_ERR_CORRUPT);
-            lmc__block_at(r)[run.first_block + i] = *offset;
-            *offset += block_size;
-        }
-        lmc__block_at(r)[run.first_block + i] = *offset;
-        r->block_at.size += 8 * ((size_t)run.run.n_blocks + 1);
-        f->n_runs++;
-    }
-    LMC__CHECK(*offset <= (r->options.salvage ? LMC__MAX_FILE_SIZE : r->source.size),
-               LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
-    return LMC_OK;
+    visit(&r->window, alloc_user);
+    visit(&r->base[0], alloc_user);
+    visit(&r->base[1], alloc_user);
 }
 
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
@@ -14565,82 +14991,57 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
                                                                                   : LMC_ERR_READ;
 }
 
-static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const uint8_t *end,
-                                          uint32_t n)
+/* The most bytes of index that the caller wants in memory. */
+static uint64_t lmc__index_limit(const lmc_limits *limits)
 {
-    LMC__TRY(lmc__check_metadata(p, end, n));
-    for (; n > 0; n--, r->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
-        lmc__entry entry;
-        entry.key_at = r->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&r->keys, p + 8, key_size));
-        LMC__TRY(lmc__append(&r->keys, NULL, 1));
-        LMC__TRY(lmc__append(&r->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
-    }
-    return LMC_OK;
+    return limits->max_index_size ? limits->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file. *offset: where it says that it
- * begins. */
-static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_t index_size,
-                                       uint64_t *offset)
+/* The INDX section, which is at that place and within the file, to empty tables. */
+static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at, uint64_t size)
 {
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
-                                                            : LMC__DEFAULT_INDEX_LIMIT;
-    const lmc__kernels *k = r->coder->wave.k;
-    lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
-    uint64_t position = 0, n_entries, i;
-    const uint8_t *p, *end, *entries;
-    lmc__section section;
-    *offset = LMC__HEADER_SIZE;
-    LMC__CHECK(index_size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (index_size > limit) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&r->index, index_size));
-    LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
-    if (!r->options.salvage) { /* else what the header says is known */
-        LMC__TRY(lmc__get_section(&section, r->index.data, k));
-        LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
-                       section.size == index_size - LMC__SECTION_HEADER_SIZE,
-                   LMC_ERR_CORRUPT);
-    }
-    p = r->index.data + LMC__SECTION_HEADER_SIZE;
-    end = r->index.data + index_size;
-    LMC__CHECK(k->crc32c(0, p, (size_t)(end - p)) == lmc__load32(r->index.data + 20),
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
-    entries = p + LMC__INDEX_BODY_SIZE;
-    p = entries;
-    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, offset, &position));
-    LMC__CHECK(r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
-    LMC__TRY(lmc__collect_items(items, entries, n_entries));
-    lmc__snapshot_identity(items, r->identity);
-    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->index, size));
+    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
+    t->index.size = (size_t)size;
     return LMC_OK;
 }
 
 /* What the reader keeps of an intact header. */
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
-    memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
-    r->chain_depth = lmc__load32(header + 64);
-    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
+    memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
 }
 
-static enum lmc_status lmc__open_reader(lmc_reader *r)
+/* Runs in their order: what they are predicted by is there, as far as it is at hand. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
+{
+    const size_t n_runs = lmc__count_runs(&r->tables);
+    size_t i;
+    for (i = 0; i < n_runs; i++) {
+        const lmc__run *const run = &lmc__run_at(r, i)->run;
+        LMC__CHECK(run->prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+        if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
+        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
+            LMC__TRY(lmc__check_origin(&r->origin, run));
+        LMC__TRY(lmc__add_run(&r->origin, run));
+    }
+    return LMC_OK;
+}
+
+/* Header, trailer, index: three reads. */
+static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
+    uint64_t index_at, index_size, offset;
+    lmc__section section;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
     if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
@@ -14656,16 +15057,20 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
                    index_size == total - LMC__TRAILER_SIZE - index_at,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_index(r, index_at, index_size, &offset));
+    LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
+    LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
+    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
+                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_index(&r->tables, k, total, &r->coder->in[0], &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_runs(r));
+    r->is_complete = 1;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__open_salvage(lmc_reader *r);
-static void lmc__free_salvage(lmc_reader *r);
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                          uint8_t *dst, size_t size);
-/* Readers of damaged files have no run everywhere. */
+/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is known.
+ */
 static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
                           uint64_t offset)
 {
@@ -14700,11 +15105,11 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
     return base;
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->n_files : 0; }
+LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
-    return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL;
+    return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
@@ -14713,7 +15118,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->n_files; i++) {
+    for (i = 0; i < r->tables.n_files; i++) {
         const lmc_file *f = &lmc__file_at(r, i)->file;
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
@@ -14850,13 +15255,6 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
-                                     size_t size)
-{
-    return r->options.salvage ? lmc__read_salvaged(r, number, offset, dst, size)
-                              : lmc__read_indexed_run(r, number, offset, dst, size);
-}
-
 /* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
  * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
  * mostly neighbours. */
@@ -14878,8 +15276,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(!r->options.salvage ||
-                       lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
+        LMC__CHECK(lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
                    LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
@@ -14891,7 +15288,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         } else if (at % run->block_size == 0 &&
                    (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(lmc__read_run(r, number, at, out, part));
+            LMC__TRY(r->read_run(r, number, at, out, part));
         } else { /* to be found in it now */
             const size_t span = run->block_size > LMC__WINDOW_SIZE
                                     ? run->block_size
@@ -14900,7 +15297,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
             const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
             r->window.size = 0; /* nothing, if reading fails */
             LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(lmc__read_run(r, number, start, r->window.data, n));
+            LMC__TRY(r->read_run(r, number, start, r->window.data, n));
             r->window.size = n;
             r->window_file = file_number;
             r->window_start = run->start + start;
@@ -14919,17 +15316,17 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     const lmc__reader_file *f;
     uint8_t *out = (uint8_t *)dst;
     size_t number;
-    if (!r || file_number >= r->n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
+        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
         size -= n;
@@ -14946,7 +15343,7 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
 
 LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+    if (r && identity) memcpy(identity, r->tables.identity, LMC_IDENTITY_SIZE);
 }
 
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
@@ -14955,16 +15352,16 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC
     return r ? r->chain_depth : 0;
 }
 
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
+LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
 
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
 {
-    const lmc__entry *entry;
+    const lmc__metadata_entry *entry;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
-    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
-    *key = (const char *)r->keys.data + entry->key_at;
+    if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
+    entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
+    *key = (const char *)r->tables.keys.data + entry->key_at;
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
@@ -14976,7 +15373,7 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
     const lmc__reader_file *f;
     uint64_t encoded = 0;
     size_t number;
-    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
+    if (!r || file_number >= r->tables.n_files || !r->is_complete) return 0;
     f = lmc__file_at(r, file_number);
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
@@ -15033,14 +15430,14 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 /* The prediction of a segment by the base has the segment's own place in file, which is the base's
  * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
  * that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const uint64_t at = s->start, from = s->base_offset;
+    const lmc__item *item =
+        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
     const lmc_tensor *t;
-    if (number == 0) return 1;
+    if (s->base == 0) return 1;
     if (file->n_tensors == 0)
         return from == at &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
@@ -15060,21 +15457,24 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    size_t i, j;
+    uint32_t k;
+    int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->n_files; i++) {
+    for (i = 0; can && i < r->tables.n_files; i++) {
         const lmc__reader_file *f = lmc__file_at(r, i);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
         can = file != NULL;
         for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
+                const lmc__segment segment = lmc__segment_at(run, k);
+                can = lmc__is_in_place(r, file, &segment, &tensor);
+            }
         }
     }
     lmc__free_buffer(&items);
@@ -15242,7 +15642,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t ||
+    if (!quantizer || !r || r->options.salvage || file_number >= lmc_count_files(r) || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -15267,32 +15667,63 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
 
 /* == snapshot/salvage.h =========================================================================== */
 
+#ifndef LMC_NO_SALVAGE
+
+/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+ * what was found:
+ *
+ *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
+ *     salvage_place.h   says which bytes of which file each block is; fills the tables
+ *     salvage_read.h    decodes them; hands out ranges; compares identities
+ *
+ * What it promises, and on what:
+ *  - What is handed out as intact has the Content_CRC that its header says; the header has its
+ *    Header_CRC, which covers the block's position; and the position is where it is handed out. So
+ *    damage (random bytes) passes with a chance of 2^-32 or so for each block, and a block in a
+ *    wrong place not at all, unless it was made for such a place: of another LMC file, same
+ * numbers, same size. With an index that is told by its Header_CRC; without, if both are found,
+ * neither is handed out (is_doubtful).
+ *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
+ *    searched again. (Within the limits on work below, which only hostile files reach.)
+ *  - Time is linear in the file's size. What is read twice is counted (lmc__may_claim), so is what
+ *    is tried (LMC__MAX_ORPHANS, LMC__MAX_COPIES).
+ *  - Memory is in proportion to the number of sections and blocks, bounded by max_index_size. */
+
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
+/* An intact section, where there is no index. */
 typedef struct lmc__found_section {
     uint64_t at;
-    uint64_t body_at; /* in reader->index */
+    uint64_t body_at; /* in tables.index */
     uint64_t size;    /* of the body */
     uint32_t number;
     int kind;
 } lmc__found_section;
 
-/* The header of a block, right for that place. */
+/* How sure it is that a block belongs where its header says, the best last. */
+enum {
+    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
+                             the content of that one */
+    LMC__TRUST_LONE = 1,
+    LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
+    LMC__TRUST_INDEX = 3 /* where the index says */
+};
+
+/* The header of a block, right for its place. */
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
     uint32_t size, length, crc; /* encoded, decoded, of the content */
     uint32_t header_crc;
-    uint8_t trust;       /* 3: where the index says; 2: in an unbroken row after its section; 1:
-                            elsewhere; 0: within another block */
+    uint8_t trust;
     uint8_t is_doubtful; /* there is another one, as good, of other content */
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but
-                                        a part of its content */
+    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
+                                        but a part of its content */
 } lmc__found_block;
 
-/* The header of a block, perhaps: of which run is not known yet. Its position is the run's state
- * (lmc__run_state) ^ state. */
+/* The header of a block, perhaps: of which run is not known yet. Its position is state ^
+ * lmc__run_state(run). */
 typedef struct lmc__orphan {
     lmc__found_block block;
     uint32_t state;
@@ -15303,18 +15734,68 @@ typedef struct lmc__orphan {
 #define LMC__MAX_ORPHANS ((size_t)1 << 20)
 #define LMC__MAX_COPIES 4u /* of a block that are tried */
 
-static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
+typedef struct lmc__salvage {
+    lmc_reader reader; /* first: whoever has the reader has this, too */
+    lmc_damage damage;
+    uint64_t end;     /* where the index begins, or of the file */
+    lmc__buffer view; /* bytes of the file from view_at on */
+    uint64_t view_at;
+    lmc__buffer sections; /* lmc__found_section; their bodies are in reader.tables.index */
+    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
+    size_t n_blocks;      /* with a place */
+    lmc__buffer orphans;  /* lmc__orphan */
+    uint64_t claimed;     /* bytes that were read twice */
+    lmc__buffer body;     /* of a section, where the index has them all */
+    /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
+    lmc__buffer outer;
+    uint32_t outer_run, outer_block;
+    enum lmc_status outer_status;
+    int in_outer; /* it is being decoded */
+    /* lmc_next_range: where it is */
+    size_t file, run, unplaced;
+    uint64_t offset, delivered;
+    lmc__buffer range;
+    /* lmc_confirm */
+    lmc__digester digester;
+    int is_whole;            /* the file so far */
+    lmc__buffer verdicts;    /* int8_t: of each file, then of its tensors */
+    lmc__buffer verdicts_at; /* size_t: in that, where each file's begin */
+} lmc__salvage;
+
+static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
+
+static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
-    return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
+    visit(&s->view, alloc_user);
+    visit(&s->sections, alloc_user);
+    visit(&s->blocks, alloc_user);
+    visit(&s->orphans, alloc_user);
+    visit(&s->body, alloc_user);
+    visit(&s->outer, alloc_user);
+    visit(&s->range, alloc_user);
+    visit(&s->verdicts, alloc_user);
+    visit(&s->verdicts_at, alloc_user);
 }
 
+/* -- blocks that were found -- */
+
+static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
+{
+    return (lmc__found_block *)(void *)s->blocks.data + i;
+}
+static size_t lmc__count_found(const lmc__salvage *s)
+{
+    return s->blocks.size / sizeof(lmc__found_block);
+}
+
+/* By position, then the best first. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
     const lmc__found_block *const b = (const lmc__found_block *)y;
     if (a->run != b->run) return a->run < b->run ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
-    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
+    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1;
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
@@ -15327,27 +15808,34 @@ static void lmc__sort_found(lmc__found_block *found, size_t n)
 }
 
 typedef struct lmc__block_search {
-    const lmc_reader *reader;
+    const lmc__salvage *s;
     size_t run;
     uint64_t block;
 } lmc__block_search;
 
 static int lmc__is_block_before(const void *context, size_t i)
 {
-    const lmc__block_search *const s = (const lmc__block_search *)context;
-    const lmc__found_block *const f = lmc__found_at(s->reader, i);
-    return f->run < s->run || (f->run == s->run && f->block < s->block);
+    const lmc__block_search *const search = (const lmc__block_search *)context;
+    const lmc__found_block *const f = lmc__found_at(search->s, i);
+    return f->run < search->run || (f->run == search->run && f->block < search->block);
 }
 
 /* The first of the sorted ones that is not before (run, block). */
-static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
+static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
 {
     lmc__block_search search;
-    search.reader = r;
+    search.s = s;
     search.run = run;
     search.block = block;
-    return lmc__find_first(0, r->salvage.n_blocks, lmc__is_block_before, &search);
+    return lmc__find_first(0, s->n_blocks, lmc__is_block_before, &search);
 }
+
+/* -- the position of a block, out of its header --
+ * Header_CRC is a CRC-32C over run number, block number and the header before it; neither number is
+ * stored. A CRC register takes 32 bits by exclusive or, then steps: reversible, and linear. So the
+ * bytes of the header can be taken back from the stored CRC, then four steps of the block's number
+ * as if that were 0. What is left is the register after the run's number, exclusive or the
+ * block's: with one number known, the other is. */
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
 static uint32_t lmc__header_state(const uint8_t *header)
@@ -15365,175 +15853,6 @@ static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
     return ~k->crc32c(0, field, 4);
 }
 
-/* -- the walk through the file -- */
-
-/* Bytes of the file; what cannot be read is zero. 1: all could. */
-static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
-{
-    size_t i, part;
-    int all = 1;
-    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
-    for (i = 0; i < size; i += part) {
-        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
-        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
-        memset(dst + i, 0, part);
-        all = 0;
-    }
-    return all;
-}
-
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
-static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t more,
-                                 const uint8_t **p, size_t *n)
-{
-    lmc__salvage *const s = &r->salvage;
-    if (at < s->view_at || at - s->view_at > s->view.size ||
-        size > s->view.size - (size_t)(at - s->view_at)) {
-        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, r->source.size - at);
-        s->view.size = 0;
-        LMC__TRY(lmc__reserve(&s->view, wanted));
-        (void)lmc__read_rest(r, at, s->view.data, wanted);
-        s->view.size = wanted;
-        s->view_at = at;
-    }
-    *p = s->view.data + (size_t)(at - s->view_at);
-    *n = s->view.size - (size_t)(at - s->view_at);
-    return LMC_OK;
-}
-
-typedef struct lmc__walk {
-    uint64_t at;
-    uint64_t
-        resume; /* if nothing is there: where to search on, behind the last header that was found */
-    uint64_t last_size; /* of what begins there: its bytes are read again */
-    int is_linked;      /* `at` is where that ends */
-    int is_row;         /* an unbroken one since a section */
-    int is_end;         /* the index has been reached */
-    uint64_t outer_end; /* of the block that the search began in; its numbers */
-    uint32_t outer_run, outer_block;
-    uint32_t after; /* number of the run at hand, plus 1; 0: none yet */
-    uint64_t after_at;
-    uint32_t next_file;  /* number */
-    uint64_t next_block; /* of the run at hand; */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int is_in_run;       /* the last thing found was a RUN section or a block: a block may follow */
-    int has_run;         /* without index: it is known */
-    lmc__run run;        /* then */
-    int can_pop;  /* the last thing found was a block, which would be taken back if too much were
-                     read twice */
-    int is_whole; /* it was a section, and is intact */
-} lmc__walk;
-
-/* What may be read twice: a hostile file can have a header at every byte. */
-static int lmc__may_claim(lmc_reader *r, uint64_t size)
-{
-    lmc__salvage *const s = &r->salvage;
-    if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20))
-        return 0;
-    s->claimed += size; /* 0: only to ask */
-    return 1;
-}
-
-static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
-
-/* What stands where the thing before it ends is also what should follow it. If it is not, what lies
- * between may be in that, shortened. */
-static int lmc__is_next(const lmc_reader *r, const lmc__walk *w, const lmc__section *section)
-{
-    if (!w->is_linked) return 1;
-    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (r->salvage.damage.has_index &&
-        lmc__is_kind(section, "FILE")) /* which runs stand before it is known */
-        return section->number == w->next_file && section->number < r->n_files &&
-               lmc__file_at(r, section->number)->first_run == w->after;
-    return lmc__is_kind(section, "FILE")
-               ? section->number == w->next_file
-               : lmc__is_kind(section, "INDX") || section->number == w->after;
-}
-
-/* *step: the size of the section at p, 0 if there is none. */
-static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p,
-                                            uint64_t *step)
-{
-    const lmc__kernels *const k = r->coder->wave.k;
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
-                                                            : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__salvage *const s = &r->salvage;
-    const size_t size_before = r->index.size;
-    lmc__found_section found;
-    lmc__section section;
-    lmc__buffer *body;
-    int is_whole;
-    *step = 0;
-    if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
-    if (!lmc__is_next(r, w, &section) ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
-        s->sections.size > limit)
-        return LMC_OK;
-    if (lmc__is_kind(&section, "INDX")) {
-        int is_foreign = 0;
-        if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size))
-            return LMC_OK; /* where it begins the walk ends */
-        LMC__TRY(lmc__take_index(r, w->at, LMC__SECTION_HEADER_SIZE + section.size, &is_foreign));
-        if (!s->damage.has_index && (!w->is_linked || is_foreign)) return LMC_OK;
-        w->is_end = 1; /* nothing follows it, be it damaged or not */
-        if (!s->damage.has_index) s->damage.is_complete = s->damage.n_breaks == 0;
-        s->end = w->at;
-        *step = LMC__SECTION_HEADER_SIZE + section.size;
-        return LMC_OK;
-    }
-    found.kind = lmc__is_kind(&section, "FILE") ? LMC__KIND_FILE : LMC__KIND_RUN;
-    /* a section and a block before it take so many bytes at least */
-    if ((found.kind == LMC__KIND_RUN && !lmc__is_kind(&section, "RUN ")) ||
-        section.number > w->at / 56 + 1)
-        return LMC_OK;
-    if (!lmc__may_claim(r, section.size)) return LMC_OK;
-    body = s->damage.has_index ? &s->container : &r->index;
-    if (s->damage.has_index) body->size = 0;
-    found.body_at = body->size;
-    LMC__TRY(
-        lmc__reserve(body, section.size + 1)); /* of an empty one, too, data is no null pointer */
-    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size,
-                         (size_t)section.size);
-    is_whole = k->crc32c(0, body->data + body->size, (size_t)section.size) == section.body_crc;
-    if (!is_whole && !w->is_linked) return LMC_OK;
-    s->damage.n_sections += !is_whole;
-    found.at = w->at;
-    found.size = section.size;
-    found.number = section.number;
-    if (is_whole && !s->damage.has_index) {
-        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
-        r->index.size += (size_t)section.size;
-    }
-    w->has_run = 0;
-    w->n_blocks = w->next_block = 0;
-    w->is_in_run = found.kind == LMC__KIND_RUN;
-    if (found.kind == LMC__KIND_FILE) w->next_file = section.number + 1;
-    if (found.kind == LMC__KIND_RUN) {
-        lmc_file file;
-        uint64_t start;
-        memset(&file, 0, sizeof file);
-        file.size = LMC_UNKNOWN_SIZE;
-        w->after = section.number + 1;
-        w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section.size;
-        if (is_whole && !s->damage.has_index &&
-            section.size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
-            const uint8_t *const segment = r->index.data + size_before + LMC__RUN_BODY_SIZE;
-            start = lmc__load64(segment + 8);
-            w->has_run = start <= LMC__MAX_FILE_SIZE &&
-                         lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size,
-                                        lmc__load32(segment), &file, &start) == LMC_OK;
-            if (w->has_run) w->n_blocks = w->run.n_blocks;
-        } else if (s->damage.has_index && section.number < r->runs.size / sizeof(lmc__reader_run))
-            w->n_blocks = lmc__run_at(r, section.number)->run.n_blocks;
-    }
-    w->is_row = 1;
-    w->is_whole = is_whole;
-    w->can_pop = 0;
-    *step = LMC__SECTION_HEADER_SIZE + section.size;
-    return LMC_OK;
-}
-
 /* The header of a block may be that of this number in the run; entries: what the index knows of the
  * run's blocks, or NULL. */
 static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc__found_block *f)
@@ -15544,20 +15863,327 @@ static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc_
     return lmc__load32(entries) == f->size && lmc__load32(entries + 4) == f->header_crc;
 }
 
-/* *step: the size of the block at p, 0 if there is none that fits the run at hand. */
-static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p,
+/* -- bytes of the file -- */
+
+/* What cannot be read is zero. 1: all could. */
+static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
+{
+    size_t i, part;
+    int all = 1;
+    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
+    for (i = 0; i < size; i += part) { /* by pages, which is how disks fail */
+        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
+        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
+        memset(dst + i, 0, part);
+        all = 0;
+    }
+    return all;
+}
+
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
+static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
+                                 const uint8_t **p, size_t *n)
+{
+    if (at < s->view_at || at - s->view_at > s->view.size ||
+        size > s->view.size - (size_t)(at - s->view_at)) {
+        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, s->reader.source.size - at);
+        s->view.size = 0;
+        LMC__TRY(lmc__reserve(&s->view, wanted));
+        (void)lmc__read_rest(&s->reader, at, s->view.data, wanted);
+        s->view.size = wanted;
+        s->view_at = at;
+    }
+    *p = s->view.data + (size_t)(at - s->view_at);
+    *n = s->view.size - (size_t)(at - s->view_at);
+    return LMC_OK;
+}
+
+/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
+ * rest of the file. Eight times the file's size is enough for any damage. size 0: only to ask. */
+static int lmc__may_claim(lmc__salvage *s, uint64_t size)
+{
+    const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
+    if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
+    s->claimed += size;
+    return 1;
+}
+
+/* -- the index -- */
+
+/* The index that the tables hold says that it begins somewhere else than where it was found. It is
+ * this file's all the same if the first section is the one that it names: then bytes were lost or
+ * came in between. Another file's, whole, could be part of a damaged block. */
+static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t)
+{
+    uint8_t first[LMC__SECTION_HEADER_SIZE];
+    return !lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
+           memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
+                  sizeof first) != 0;
+}
+
+/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
+ * What was found so far is forgotten then, for all is searched again with its help. If it is not,
+ * nothing changes but *is_foreign. */
+static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t size, int *is_foreign)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    lmc__tables found;
+    lmc__section section;
+    uint64_t offset = 0;
+    enum lmc_status status;
+    lmc__init_tables(&found, r->options.alloc_user);
+    status = lmc__read_index(r, &found, at, size);
+    if (status == LMC_OK)
+        status = lmc__parse_index(&found, k, LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+    if (status == LMC_OK && offset != at && lmc__is_foreign(r, &found)) {
+        *is_foreign = 1;
+        status = LMC_ERR_CORRUPT;
+    }
+    if (status != LMC_OK) {
+        lmc__free_tables(&found);
+        return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
+    }
+    lmc__free_tables(&r->tables);
+    r->tables = found;
+    s->sections.size = s->blocks.size = s->orphans.size = 0;
+    s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
+    s->damage.n_breaks = 0;
+    s->damage.has_index = s->damage.is_complete = 1;
+    s->end = at;
+    return LMC_OK;
+}
+#endif /* LMC_NO_SALVAGE */
+
+/* == snapshot/salvage_walk.h ====================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* The walk through a damaged file: from front to back, from one thing (section or block) to the
+ * next, and where that fails, byte by byte until something is found again.
+ *
+ *     state      what holds                            next: a section  a block    neither
+ *     IN_ROW     `at` is where the last thing ends;    IN_ROW           IN_ROW     break
+ *                nothing was missing since a section
+ *     LINKED     `at` is where the last thing ends;    IN_ROW           LINKED     break
+ *                the row began with a block
+ *     SEARCHING  anything may begin at any byte        IN_ROW           LINKED     one byte on
+ *     ENDED      the index, or the file's end
+ *
+ * The walk begins LINKED, behind the file's header.
+ *
+ * While linked, only what *should* follow is taken (lmc__is_next): if something else stands there,
+ * what is between may lie in the bytes of the last thing, which was shortened. While searching, a
+ * section is taken only if its body is intact, as nothing but its own header speaks for it.
+ *
+ * A break (lmc__break_link) searches on from `resume`, behind the last thing's *header*: its size
+ * may be damaged, or bytes of it lost, so the next thing may begin anywhere behind. Only the body
+ * of an intact section is passed over. If the last thing was a block, the bytes up to where it
+ * would end are its *outer* block's: what is found there may be content, and is trusted least.
+ *
+ *     |--- header ---|------------ payload of block 7 ------------|
+ *                    ^ resume                                     ^ at: nothing that fits
+ *                    |<---------- searched again: outer = 7 ------>|
+ *
+ * At the end of the file, linked: ENDED if all blocks of the last run were there, else a break: the
+ * last thing may be longer than it was. Searching: ENDED.
+ *
+ * Every step moves `at` forwards, but for breaks. Those are bounded: one needs a thing found since
+ * the last, and moves to behind that thing's header; and what is read twice for it is counted
+ * (lmc__may_claim). */
+enum lmc__walk_state { LMC__LINKED, LMC__IN_ROW, LMC__SEARCHING, LMC__ENDED };
+
+/* What was found last. */
+enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAST_BLOCK };
+
+typedef struct lmc__walk {
+    enum lmc__walk_state state;
+    enum lmc__walk_last last;
+    uint64_t at;
+    uint64_t last_size; /* of the last thing: so many bytes a break reads again */
+    uint64_t resume;
+    uint64_t outer_end; /* of the outer block; its numbers */
+    uint32_t outer_run, outer_block;
+    uint32_t next_file; /* number */
+    /* the run at hand: the last whose section, or a block, was found */
+    uint32_t after;      /* its number, plus 1; 0: none yet */
+    uint64_t after_at;   /* where its section ended */
+    uint64_t next_block; /* of it */
+    uint64_t n_blocks;   /* of so many; 0: not known */
+    int has_run;         /* without index: its section was intact, so it is known: */
+    lmc__run run;
+} lmc__walk;
+
+static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
+
+/* What stands where the last thing ends is also what should follow that: the next section in its
+ * numbers, and not before all blocks of the run. */
+static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
+{
+    if (!lmc__is_linked(w)) return 1;
+    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
+    if (lmc__is_kind(section, "INDX")) return 1;
+    if (!lmc__is_kind(section, "FILE")) return section->number == w->after;
+    if (section->number != w->next_file) return 0;
+    /* with an index it is known which runs stand before it */
+    return !s->damage.has_index ||
+           (section->number < s->reader.tables.n_files &&
+            lmc__file_at(&s->reader, section->number)->first_run == w->after);
+}
+
+/* An INDX section. *step: its size, if it is the end. */
+static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                       uint64_t *step)
+{
+    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
+    int is_foreign = 0;
+    if (s->damage.has_index || section->number != 0 || !lmc__may_claim(s, section->size))
+        return LMC_OK; /* where the index that is known begins the walk ends */
+    LMC__TRY(lmc__take_index(s, w->at, size, &is_foreign));
+    if (!s->damage.has_index) {
+        if (!lmc__is_linked(w) || is_foreign) return LMC_OK;
+        s->damage.is_complete = s->damage.n_breaks == 0;
+    }
+    w->state = LMC__ENDED; /* nothing follows it, be it damaged or not */
+    s->end = w->at;
+    *step = size;
+    return LMC_OK;
+}
+
+/* What is known of the run whose section begins at w->at: by the index, or by its body, if that is
+ * intact; else NULL. */
+static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                  const uint8_t *body)
+{
+    w->after = section->number + 1;
+    w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section->size;
+    if (s->damage.has_index) {
+        if (section->number < lmc__count_runs(&s->reader.tables))
+            w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
+    } else if (body && section->size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
+        const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
+        uint64_t start = lmc__load64(segment + 8);
+        lmc_file file; /* which is not known here */
+        memset(&file, 0, sizeof file);
+        file.size = LMC_UNKNOWN_SIZE;
+        w->has_run = start <= LMC__MAX_FILE_SIZE &&
+                     lmc__parse_run(&w->run, body, (size_t)section->size, lmc__load32(segment),
+                                    &file, &start) == LMC_OK;
+        if (w->has_run) w->n_blocks = w->run.n_blocks;
+    }
+}
+
+/* A FILE or RUN section. *step: its size, if it is taken. */
+static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                         uint64_t *step)
+{
+    lmc_reader *const r = &s->reader;
+    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
+    const int is_file = lmc__is_kind(section, "FILE");
+    /* without an index bodies are kept, one behind the other */
+    lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
+    const uint8_t *body;
+    int is_intact;
+    /* a section and a block before it take so many bytes at least */
+    if ((!is_file && !lmc__is_kind(section, "RUN ")) || section->number > w->at / 56 + 1)
+        return LMC_OK;
+    if (!lmc__may_claim(s, section->size)) return LMC_OK;
+    if (s->damage.has_index) kept->size = 0;
+    LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
+    body = kept->data + kept->size;
+    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, kept->data + kept->size,
+                         (size_t)section->size);
+    is_intact = r->coder->wave.k->crc32c(0, body, (size_t)section->size) == section->body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
+    s->damage.n_sections += !is_intact;
+    if (is_intact && !s->damage.has_index) {
+        lmc__found_section found;
+        found.kind = is_file ? LMC__KIND_FILE : LMC__KIND_RUN;
+        found.body_at = kept->size;
+        found.at = w->at;
+        found.size = section->size;
+        found.number = section->number;
+        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
+        kept->size += (size_t)section->size;
+    }
+    w->has_run = 0;
+    w->n_blocks = w->next_block = 0;
+    if (is_file) w->next_file = section->number + 1;
+    else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
+    w->state = LMC__IN_ROW;
+    w->last = is_file ? LMC__LAST_FILE : LMC__LAST_RUN;
+    /* Head_CRC does not cover Body_CRC, the header's last four bytes: of a damaged section, they
+     * may be the first of something else */
+    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
+    *step = size;
+    return LMC_OK;
+}
+
+/* What looks like the header of a section is at p. */
+static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
+{
+    const lmc_reader *const r = &s->reader;
+    const uint64_t limit = lmc__index_limit(&r->options.limits);
+    lmc__section section;
+    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+        !lmc__is_next(s, w, &section) ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
+        s->sections.size > limit)
+        return LMC_OK;
+    return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
+                                          : lmc__meet_section(s, w, &section, step);
+}
+
+/* The runs that a block may belong to, j from that of the run at hand on; NULL: no more. With an
+ * index, that and three more, for the sections of a few may be missing in between; without, only
+ * the run at hand is known. */
+static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
+                                       const uint8_t **entries)
+{
+    const lmc_reader *const r = &s->reader;
+    const size_t first = w->after ? w->after - 1 : 0;
+    *entries = NULL;
+    if (!s->damage.has_index) return w->has_run && j == first ? &w->run : NULL;
+    if (j >= lmc__count_runs(&r->tables) || j >= first + 4) return NULL;
+    *entries = lmc__run_at(r, j)->blocks;
+    return &lmc__run_at(r, j)->run;
+}
+
+/* The header of a block that belongs to run number j. Linked, only the next block of the run at
+ * hand is taken. */
+static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
+                                       const lmc__found_block *block, uint64_t *step)
+{
+    const size_t first = w->after ? w->after - 1 : 0;
+    const int is_in_run = w->last == LMC__LAST_RUN || w->last == LMC__LAST_BLOCK;
+    if (lmc__is_linked(w) && (!is_in_run || j != first || block->block != w->next_block))
+        return LMC_OK;
+    LMC__TRY(lmc__append(&s->blocks, block, sizeof *block));
+    w->after = (uint32_t)j + 1;
+    w->next_block = (uint64_t)block->block + 1;
+    w->n_blocks = run->n_blocks;
+    if (w->state == LMC__SEARCHING) w->state = LMC__LINKED;
+    w->last = LMC__LAST_BLOCK;
+    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
+    *step = block->size;
+    return LMC_OK;
+}
+
+/* What looks like the header of a block is at p. If its numbers fit no run that is known, it is
+ * kept as an orphan. */
+static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
-    lmc__salvage *const s = &r->salvage;
-    const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n_known = r->runs.size / sizeof(lmc__reader_run),
-                 first = w->after ? w->after - 1 : 0;
+    const lmc__kernels *const k = s->reader.coder->wave.k;
+    const lmc__run *run;
+    const uint8_t *entries;
     lmc_block_info info;
     lmc__orphan o;
     size_t j;
-    *step = 0;
-    if (!w->is_linked && !lmc__may_claim(r, 0)) return LMC_OK;
-    if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at ||
+    if (!lmc__is_linked(w) && !lmc__may_claim(s, 0)) return LMC_OK;
+    if (lmc__parse_block_info(p, &info) != LMC_OK ||
+        info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
     memset(&o, 0, sizeof o);
@@ -15567,103 +16193,83 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
     o.block.crc = info.crc;
     o.block.header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
     o.block.has_prediction = (uint8_t)info.has_prediction;
-    o.block.trust = w->is_row ? 2 : 1;
+    o.block.trust = w->state == LMC__IN_ROW ? LMC__TRUST_ROW : LMC__TRUST_LONE;
     if (w->at < w->outer_end) {
-        o.block.trust = 0;
+        o.block.trust = LMC__TRUST_INNER;
         o.block.outer_run = w->outer_run;
         o.block.outer_block = w->outer_block;
     }
     o.state = lmc__header_state(p);
     o.after = w->after;
     o.after_at = w->after_at;
-    /* with an index, the sections of a few runs may be missing in between */
-    for (j = first; s->damage.has_index ? j < n_known && j < first + 4 : w->has_run && j == first;
-         j++) {
-        const lmc__run *const run = s->damage.has_index ? &lmc__run_at(r, j)->run : &w->run;
+    for (j = w->after ? w->after - 1 : 0; (run = lmc__walked_run(s, w, j, &entries)) != NULL; j++) {
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block))
-            continue;
-        if (w->is_linked && (!w->is_in_run || j != first || o.block.block != w->next_block))
-            return LMC_OK; /* see lmc__is_next */
-        w->is_in_run = 1;
-        w->after = (uint32_t)j + 1;
-        w->next_block = (uint64_t)o.block.block + 1;
-        w->n_blocks = run->n_blocks;
-        LMC__TRY(lmc__append(&s->blocks, &o.block, sizeof o.block));
-        *step = info.encoded_size;
-        w->can_pop = 1;
-        w->is_whole = 0;
-        return LMC_OK;
+        if (lmc__fits_run(run, entries, &o.block))
+            return lmc__meet_block(s, w, run, j, &o.block, step);
     }
-    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(r, LMC_BLOCK_HEADER_SIZE))
+    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(s, LMC_BLOCK_HEADER_SIZE))
         return lmc__append(&s->orphans, &o, sizeof o);
     return LMC_OK;
 }
 
-/* Nothing that could be is where the last thing ends. That may be damaged itself, and shorter or
- * longer than its header says: search from there. */
-static void lmc__break_link(lmc_reader *r, lmc__walk *w)
+/* Nothing that fits is where the last thing ends. */
+static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 {
-    lmc__salvage *const s = &r->salvage;
-    const lmc__found_block *last;
     s->damage.n_breaks++;
-    w->is_linked = w->is_row = 0;
-    if (w->can_pop) {
-        last = lmc__found_at(r, s->blocks.size / sizeof *last - 1);
-        if (lmc__may_claim(r, w->last_size)) {
+    if (w->last == LMC__LAST_BLOCK) {
+        const lmc__found_block *const last = lmc__found_at(s, lmc__count_found(s) - 1);
+        if (lmc__may_claim(s, w->last_size)) {
             w->outer_end = w->at;
             w->outer_run = last->run;
             w->outer_block = last->block;
-        } else s->blocks.size -= sizeof *last;
+        } else
+            s->blocks.size -= sizeof *last; /* its bytes cannot be searched: it may hide others */
     }
-    w->can_pop = 0;
+    w->state = LMC__SEARCHING;
     w->at = w->resume;
 }
 
-static enum lmc_status lmc__walk_through(lmc_reader *r)
+/* No section fits in what is left of the file. */
+static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 {
-    lmc__salvage *const s = &r->salvage;
+    const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
+    const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
+    if (!lmc__is_linked(w)) {
+        w->state = LMC__ENDED;
+    } else if (w->at == s->end && has_all_blocks && has_all_runs) {
+        if (s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
+        w->state = LMC__ENDED;
+    } else lmc__break_link(s, w);
+}
+
+static enum lmc_status lmc__walk_through(lmc__salvage *s)
+{
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
     memset(&w, 0, sizeof w);
+    w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;
     w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
-    w.is_linked = 1;
-    while (!w.is_end) {
-        uint64_t step = 0;
+    while (w.state != LMC__ENDED) {
+        uint64_t step = 0; /* 0: nothing is taken */
         const uint8_t *p;
         size_t n, i;
         if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            const int is_last =
-                (w.n_blocks == 0 || w.next_block == w.n_blocks) &&
-                (!s->damage.has_index || w.after == r->runs.size / sizeof(lmc__reader_run));
-            if (!w.is_linked ||
-                (w.at == s->end &&
-                 is_last)) { /* else behind an incomplete block, or one that was shortened */
-                if (w.is_linked && s->damage.n_breaks == 0 && s->damage.has_trailer)
-                    s->damage.is_complete = 1;
-                break;
-            }
-            lmc__break_link(r, &w);
+            lmc__meet_end(s, &w);
             continue;
         }
-        LMC__TRY(lmc__view(r, w.at, LMC__SECTION_HEADER_SIZE,
-                           w.is_linked ? 4096 : (size_t)256 << 10, &p, &n));
-        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(r, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(r, &w, p, &step));
+        LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
+                           lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
+        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
         if (step) {
-            w.resume = w.at + (w.is_whole ? step
-                                          : LMC__SECTION_HEADER_SIZE -
-                                                4); /* Head_CRC does not cover Body_CRC, which may
-                                                       be another's first bytes */
             w.last_size = step;
             w.at += step;
-            w.is_linked = 1;
-        } else if (w.is_linked) {
-            lmc__break_link(r, &w);
+        } else if (lmc__is_linked(&w)) {
+            lmc__break_link(s, &w);
         } else {
             for (i = 1; i < n && !is_first[p[i]]; i++) {}
             w.at += i;
@@ -15671,113 +16277,58 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
     }
     return LMC_OK;
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/salvage_place.h ===================================================================== */
 
-/* -- tables -- */
+#ifndef LMC_NO_SALVAGE
 
-static void lmc__clear_tables(lmc_reader *r)
-{
-    size_t i;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    r->n_files = r->n_metadata = 0;
-    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size =
-        r->metadata.size = 0;
-    lmc__free_buffer(&r->paths);
-    r->salvage.sections.size = r->salvage.blocks.size = r->salvage.orphans.size = 0;
-    memset(r->identity, 0, sizeof r->identity);
-}
+/* From what the walk has found to tables: which bytes of which file each block is.
+ *
+ * With an index that is known. Without, it is put together in this order, each step from what the
+ * ones before have made certain:
+ *     1. sections: files and runs whose sections are intact (lmc__collect_sections)
+ *     2. orphans of known runs: blocks whose numbers fit one of those (lmc__adopt_orphans)
+ *     3. orphans of unknown runs: their run's number, where only one is possible, then its place in
+ *        the files, where its neighbours leave only one (lmc__number_orphans, lmc__place_run)
+ *     4. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
+ *     5. blocks of runs that have no place go behind the others (lmc__part_blocks)
+ *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
+ * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* The index, if there is one at that place and it is this file's: sections before it are where it
- * says, or all of it is. Another file's could be part of a damaged block. What was found so far is
- * forgotten then, for all is searched again with its help. */
-static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign)
-{
-    lmc__salvage *const s = &r->salvage;
-    lmc_reader found = *r;
-    uint8_t first[LMC__SECTION_HEADER_SIZE];
-    uint64_t offset;
-    enum lmc_status status;
-    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data =
-        found.metadata.data = found.paths.data = NULL;
-    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap =
-        found.metadata.cap = found.paths.cap = 0;
-    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size =
-        found.metadata.size = found.paths.size = 0;
-    found.n_files = found.n_metadata = 0;
-    status = lmc__read_index(&found, at, size, &offset);
-    if (status == LMC_OK && offset != at &&
-        (!lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
-         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
-                sizeof first) != 0)) {
-        *is_foreign = 1;
-        status = LMC_ERR_CORRUPT;
-    }
-    if (status == LMC_OK) {
-        lmc__section section;
-        s->damage.n_sections =
-            lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
-        s->damage.n_breaks = 0;
-        lmc__clear_tables(r);
-        lmc__free_buffer(&r->index);
-        lmc__free_buffer(&r->files);
-        lmc__free_buffer(&r->runs);
-        lmc__free_buffer(&r->block_at);
-        lmc__free_buffer(&r->keys);
-        lmc__free_buffer(&r->metadata);
-        r->index = found.index;
-        r->files = found.files;
-        r->runs = found.runs;
-        r->block_at = found.block_at;
-        r->keys = found.keys;
-        r->metadata = found.metadata;
-        r->paths = found.paths;
-        r->n_files = found.n_files;
-        r->n_metadata = found.n_metadata;
-        memcpy(r->identity, found.identity, LMC_IDENTITY_SIZE);
-        s->damage.has_index = s->damage.is_complete = 1;
-        s->end = at;
-        return LMC_OK;
-    }
-    lmc__clear_tables(&found); /* of what is shared, only the sizes in this copy */
-    lmc__free_buffer(&found.index);
-    lmc__free_buffer(&found.files);
-    lmc__free_buffer(&found.runs);
-    lmc__free_buffer(&found.block_at);
-    lmc__free_buffer(&found.keys);
-    lmc__free_buffer(&found.metadata);
-    return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
-}
-
-/* So many files and runs, of which nothing is known so far. */
+/* At least n files; of those that are new nothing is known. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
-    while (r->n_files < n) {
+    while (r->tables.n_files < n) {
         lmc__reader_file *f;
-        LMC__TRY(lmc__append(&r->files, NULL, sizeof *f));
-        f = lmc__file_at(r, r->n_files++);
-        f->memory.alloc_user = r->options.alloc_user;
+        LMC__TRY(lmc__add_file(&r->tables, &f));
         f->file.path = "";
         f->file.size = LMC_UNKNOWN_SIZE;
-        f->first_run = r->runs.size / sizeof(lmc__reader_run);
     }
     return LMC_OK;
 }
 
+/* At least n runs, likewise: of size 0, as they are in no file. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
-    while (r->runs.size / sizeof(lmc__reader_run) < n) {
+    while (lmc__count_runs(&r->tables) < n) {
         lmc__reader_run *run;
-        LMC__TRY(lmc__append(&r->runs, NULL, sizeof *run));
-        run = lmc__run_at(r, r->runs.size / sizeof *run - 1);
+        LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
+        run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
         run->prediction = LMC_ERR_NOT_FOUND;
-        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK;
+        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
     return LMC_OK;
 }
 
-/* A run belongs to a file, and lies behind all that did so before. */
-static void lmc__give_run(lmc_reader *r, size_t number)
+static int lmc__is_known_run(const lmc_reader *r, size_t number)
+{
+    return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
+}
+
+/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
+ * any order, for some are found only as orphans. */
+static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
     if (f->n_runs == 0) f->first_run = number;
@@ -15788,93 +16339,107 @@ static void lmc__give_run(lmc_reader *r, size_t number)
     if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
 }
 
-/* Without an index: files and runs by their sections. Those that contradict what came before count
- * as lost. */
-static enum lmc_status lmc__collect_sections(lmc_reader *r)
+/* -- 1 -- */
+
+/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
+                                         const uint8_t *body)
 {
-    const lmc__salvage *const s = &r->salvage;
+    lmc__tables *const t = &r->tables;
+    lmc__reader_file *f;
+    enum lmc_status status;
+    if (found->number < t->n_files) return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
+    f = lmc__file_at(r, found->number);
+    status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    if (status == LMC_OK && found->number != 0 &&
+        (*f->file.path == 0 ||
+         (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
+        status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
+                                     snapshot */
+    if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    f->is_described = status == LMC_OK;
+    if (status == LMC_OK) return LMC_OK;
+    memset(&f->file, 0, sizeof f->file);
+    f->file.path = "";
+    f->file.size = LMC_UNKNOWN_SIZE;
+    return LMC_OK;
+}
+
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
+                                        const uint8_t *body, size_t *file_number, uint64_t *end)
+{
+    const size_t size = (size_t)found->size;
+    const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
+    lmc__reader_run *run;
+    lmc__run parsed;
+    uint32_t number;
+    uint64_t position;
+    if (found->number < lmc__count_runs(&r->tables) ||
+        size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+        return LMC_OK;
+    number = lmc__load32(segment);
+    position = lmc__load64(segment + 8);
+    /* a section and a block take 56 bytes at least: no file before it, no such number */
+    if (number > found->at / 56 || number < *file_number ||
+        (number == *file_number && position < *end) || position > LMC__MAX_FILE_SIZE)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)number + 1));
+    if (lmc__parse_run(&parsed, body, size, number, &lmc__file_at(r, number)->file, &position) !=
+        LMC_OK)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
+    run = lmc__run_at(r, found->number);
+    run->run = parsed;
+    run->prediction = LMC_OK;
+    lmc__add_run_to_file(r, found->number);
+    *file_number = number;
+    *end = position;
+    return LMC_OK;
+}
+
+/* Sections that contradict what came before them count as lost. */
+static enum lmc_status lmc__collect_sections(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
     const lmc__found_section *const found =
         (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
     size_t i, last_file = 0;
     uint64_t last_end = 0;
     for (i = 0; i < n; i++) {
-        const uint8_t *const body = r->index.data + (size_t)found[i].body_at;
-        const size_t size = (size_t)found[i].size;
-        if (found[i].kind == LMC__KIND_FILE) {
-            lmc__reader_file *f;
-            enum lmc_status status;
-            if (found[i].number < r->n_files) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
-            f = lmc__file_at(r, found[i].number);
-            status = lmc__parse_file(&f->file, &f->memory, body, size);
-            if (status == LMC_OK && found[i].number != 0 &&
-                (*f->file.path == 0 ||
-                 (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                             snapshot */
-            if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
-            if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-            f->is_described = status == LMC_OK;
-            if (status == LMC_OK) continue;
-            memset(&f->file, 0, sizeof f->file);
-            f->file.path = "";
-            f->file.size = LMC_UNKNOWN_SIZE;
-        } else {
-            lmc__reader_run *run;
-            lmc__run parsed;
-            uint32_t file_number;
-            uint64_t position;
-            if (found[i].number < r->runs.size / sizeof *run ||
-                size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
-                continue;
-            file_number = lmc__load32(body + LMC__RUN_BODY_SIZE);
-            position = lmc__load64(body + LMC__RUN_BODY_SIZE + 8);
-            if (file_number > found[i].at / 56 || file_number < last_file ||
-                (file_number == last_file && position < last_end))
-                continue;
-            if (position > LMC__MAX_FILE_SIZE) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)file_number + 1));
-            if (lmc__parse_run(&parsed, body, size, file_number,
-                               &lmc__file_at(r, file_number)->file, &position) != LMC_OK)
-                continue;
-            LMC__TRY(lmc__extend_runs(r, (size_t)found[i].number + 1));
-            run = lmc__run_at(r, found[i].number);
-            run->run = parsed;
-            run->prediction = LMC_OK;
-            lmc__give_run(r, found[i].number);
-            last_file = file_number;
-            last_end = position;
-        }
+        const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
+        if (found[i].kind == LMC__KIND_FILE) LMC__TRY(lmc__collect_file(r, &found[i], body));
+        else LMC__TRY(lmc__collect_run(r, &found[i], body, &last_file, &last_end));
     }
     return LMC_OK;
 }
 
-/* -- orphans: blocks of runs whose sections are lost, or that are in the wrong place -- */
+/* -- 3: where a run lies whose section is lost -- */
 
 /* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
  * the run before it, if there is one, is. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
-    const size_t n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n_runs = lmc__count_runs(&r->tables);
     const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
-    const lmc__run *const behind =
-        number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND
-            ? &lmc__run_at(r, number + 1)->run
-            : NULL;
+    const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
+                                       ? &lmc__run_at(r, number + 1)->run
+                                       : NULL;
     const lmc__reader_file *f;
-    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND)
-        return 0; /* nor where that one ends */
+    if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
     *file_number = before ? before->file_number : 0;
     *start = before ? before->start + before->size : 0;
     if (behind && behind->file_number == *file_number) return behind->start > *start;
-    if (*file_number >= r->n_files) return 0;
+    if (*file_number >= r->tables.n_files) return 0;
     f = lmc__file_at(r, *file_number);
     if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     if (*start < f->file.size) return 1;
     /* the next file that has bytes, if all up to that are known */
     do {
-        if (++*file_number >= r->n_files) return 0;
+        if (++*file_number >= r->tables.n_files) return 0;
         f = lmc__file_at(r, *file_number);
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
@@ -15883,8 +16448,11 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
            (behind->file_number == *file_number && behind->start > 0);
 }
 
-/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is
- * certain, the run gets it. */
+/* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
+ *
+ * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
+ * is another to show that it is not the last, which may be shorter; all others must agree. A run
+ * ends with the last of its blocks that was found, and must not reach into what is known. */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -15908,7 +16476,7 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
             return LMC_OK;
     f = lmc__file_at(r, file_number);
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
-    if ((size_t)number + 1 < r->runs.size / sizeof(lmc__reader_run)) {
+    if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
         if (behind->run.size != 0 && behind->run.file_number == file_number)
             limit = behind->run.start;
@@ -15923,34 +16491,37 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
     run.file_number = file_number;
     lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
-    lmc__give_run(r, number);
+    lmc__add_run_to_file(r, number);
     return LMC_OK;
 }
 
-/* Finds the runs of orphans. */
-static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
+/* -- 2 -- */
+
+#define LMC__MAX_TRIES ((uint64_t)1 << 26)
+
+/* Finds the known runs of orphans, trying those that follow the one before them first. The number
+ * of tries is bounded, for a hostile file can have as many orphans as runs. */
+static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
     uint64_t tries = 0;
     size_t i, j, n_left = 0;
     for (i = 0; i < n; i++) {
         const size_t first = o[i].after ? o[i].after - 1 : 0;
         int is_found = 0;
-        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found;
-             j++, tries++) { /* of known runs; those that follow first */
+        for (j = 0; j < n_runs && tries < LMC__MAX_TRIES && !is_found; j++, tries++) {
             const size_t number = (first + j) % n_runs;
             o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
-            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND &&
+            is_found = lmc__is_known_run(r, number) &&
                        lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks,
                                      &o[i].block);
             if (is_found) o[i].block.run = (uint32_t)number;
         }
         if (is_found) {
-            if (o[i].block.trust == 2) o[i].block.trust = 1;
+            if (o[i].block.trust == LMC__TRUST_ROW) o[i].block.trust = LMC__TRUST_LONE;
             LMC__TRY(lmc__append(&s->blocks, &o[i].block, sizeof o[i].block));
         } else o[n_left++] = o[i];
     }
@@ -15959,35 +16530,34 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Of runs that nobody knows: the one number between those known for which the block's number is not
- * beyond what the bytes since then can hold. */
-static enum lmc_status lmc__number_orphans(lmc_reader *r)
+/* -- 3 again -- */
+
+/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
+ * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
+ * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
     lmc__buffer numbered;
     enum lmc_status status = LMC_OK;
     lmc__found_block *block;
     size_t i, j, first;
-    memset(&numbered, 0, sizeof numbered);
-    numbered.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&numbered, r->options.alloc_user);
     for (i = 0; i < n && status == LMC_OK; i++) {
         const uint64_t most = o[i].block.at < o[i].after_at
                                   ? 0
                                   : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
         const size_t from =
-            o[i].after && (o[i].after > n_runs ||
-                           lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND)
+            o[i].after && (o[i].after > n_runs || !lmc__is_known_run(r, o[i].after - 1))
                 ? o[i].after - 1
                 : o[i].after;
         lmc__found_block found = o[i].block;
         unsigned n_found = 0;
-        for (j = from; j < from + 16 && j <= UINT32_MAX &&
-                       (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND);
-             j++) {
+        for (j = from;
+             j < from + 16 && j <= UINT32_MAX && (j >= n_runs || !lmc__is_known_run(r, j)); j++) {
             const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
             if (number > most) continue;
             n_found++;
@@ -16009,13 +16579,15 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
     return status;
 }
 
-/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not
- * known yet of their worth. */
-static void lmc__choose_blocks(lmc_reader *r)
+/* -- 4 -- */
+
+/* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
+ * another one, as good, has other content, there is no telling which is right. In place: what is
+ * kept is never more than what was looked at. */
+static void lmc__choose_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n_found = s->blocks.size / sizeof(lmc__found_block),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    lmc_reader *const r = &s->reader;
+    const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
     for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
@@ -16026,7 +16598,7 @@ static void lmc__choose_blocks(lmc_reader *r)
     }
     for (i = 0; i < n && s->damage.has_index; i++)
         if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block])
-            f[i].trust = 3;
+            f[i].trust = LMC__TRUST_INDEX;
     lmc__sort_found(f, n);
     for (i = 0; i < n; i = j) {
         const lmc__found_block best = f[i];
@@ -16035,7 +16607,8 @@ static void lmc__choose_blocks(lmc_reader *r)
         for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2))
+            } else if (f[j].trust == best.trust ||
+                       (f[j].trust == LMC__TRUST_LONE && best.trust == LMC__TRUST_ROW))
                 f[n_kept].is_doubtful = 1;
         }
         n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
@@ -16044,19 +16617,19 @@ static void lmc__choose_blocks(lmc_reader *r)
     s->n_blocks = n_kept;
 }
 
+/* -- 5 -- */
+
 /* Blocks of runs without a place go behind the others, which stay sorted. */
-static enum lmc_status lmc__part_blocks(lmc_reader *r)
+static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     lmc__buffer unplaced;
     enum lmc_status status = LMC_OK;
     size_t i, n_kept = 0;
-    memset(&unplaced, 0, sizeof unplaced);
-    unplaced.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&unplaced, r->options.alloc_user);
     for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
-        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) &&
-            lmc__run_at(r, f[i].run)->run.size != 0)
+        if (f[i].run < lmc__count_runs(&r->tables) && lmc__run_at(r, f[i].run)->run.size != 0)
             f[n_kept++] = f[i];
         else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
     }
@@ -16068,11 +16641,16 @@ static enum lmc_status lmc__part_blocks(lmc_reader *r)
     return status;
 }
 
-/* Starts of unknown runs within a file, for searching; and what each run is predicted by. */
-static enum lmc_status lmc__finish_runs(lmc_reader *r)
+/* -- 6 -- */
+
+/* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
+ * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
+ * base: the header that would have told may be lost. */
+static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
+    lmc_reader *const r = &s->reader;
     size_t i, j;
-    for (i = 0; i < r->n_files; i++) {
+    for (i = 0; i < r->tables.n_files; i++) {
         lmc__reader_file *const f = lmc__file_at(r, i);
         uint64_t end = 0;
         for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
@@ -16087,7 +16665,6 @@ static enum lmc_status lmc__finish_runs(lmc_reader *r)
                 run->prediction = LMC_ERR_BASE_MISSING;
             else if (run->prediction == LMC_OK)
                 run->prediction = lmc__check_origin(&r->origin, &run->run);
-            /* the header that would have told whose base it is may be lost */
             if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
                 run->prediction = LMC_ERR_BASE_WRONG;
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
@@ -16096,86 +16673,120 @@ static enum lmc_status lmc__finish_runs(lmc_reader *r)
     return LMC_OK;
 }
 
+/* -- opening -- */
+
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+static enum lmc_status lmc__salvage_header(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
+        return LMC_OK;
+    status = lmc__check_header(header, k);
+    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
+        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
+        return status;
+    if (status != LMC_OK) return LMC_OK;
+    s->damage.has_header = 1;
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
+ * that bytes lost or added before it do not matter. */
+static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    uint64_t index_size, index_at;
+    int is_foreign = 0;
+    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
+        !lmc__read_rest(r, end, trailer, sizeof trailer))
+        return LMC_OK;
+    index_size = lmc__load64(trailer + 8);
+    index_at = index_size <= end ? end - index_size : 0;
+    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    if (s->damage.has_trailer) s->end = index_at;
+    /* one that was moved is good enough to look there */
+    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
+        return lmc__take_index(s, index_at, index_size, &is_foreign);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fill_tables(lmc__salvage *s)
+{
+    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
+    LMC__TRY(lmc__adopt_orphans(s));
+    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(s));
+    lmc__choose_blocks(s);
+    LMC__TRY(lmc__part_blocks(s));
+    return lmc__finish_runs(s);
+}
+
+/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->reader.tables.n_files; i++) {
+        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
+        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+    }
+    return lmc__append(&s->verdicts, NULL, n);
+}
+
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t total = r->source.size;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    size_t i, n = 0;
-    int had_index = 0;
-    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user =
-        r->options.alloc_user;
-    s->container.alloc_user = s->range.alloc_user = s->confirmed.alloc_user = r->options.alloc_user;
-    s->container_run = UINT32_MAX;
-    s->end = total;
-    if (total >= LMC__HEADER_SIZE && lmc__read_rest(r, 0, header, sizeof header)) {
-        const enum lmc_status status = lmc__check_header(header, k);
-        /* what its CRC confirms is no damage */
-        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) &&
-            (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED))
-            return status;
-        s->damage.has_header = status == LMC_OK;
-        if (status == LMC_OK) lmc__keep_header(r, header);
-        if (status == LMC_OK && r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
-    }
-    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE &&
-        lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
-        const uint64_t index_size = lmc__load64(trailer + 8);
-        const uint64_t index_at =
-            index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
-        s->damage.has_trailer =
-            lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK &&
-            index_at >= LMC__HEADER_SIZE;
-        if (s->damage.has_trailer) s->end = index_at;
-        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
-            k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
-            LMC__TRY(lmc__take_index(r, index_at, index_size, &had_index));
-        had_index = s->damage.has_index;
-    }
-    LMC__TRY(lmc__walk_through(r));
+    lmc__salvage *const s = lmc__get_salvage(r);
+    int had_index;
+    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    s->outer_run = UINT32_MAX;
+    s->end = r->source.size;
+    LMC__TRY(lmc__salvage_header(s));
+    LMC__TRY(lmc__salvage_trailer(s));
+    had_index = s->damage.has_index;
+    LMC__TRY(lmc__walk_through(s));
     if (s->damage.has_index && !had_index)
-        LMC__TRY(lmc__walk_through(r)); /* now that it is known */
-    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(r));
-    LMC__TRY(lmc__adopt_orphans(r));
-    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(r));
-    lmc__choose_blocks(r);
-    LMC__TRY(lmc__part_blocks(r));
-    LMC__TRY(lmc__finish_runs(r));
-    if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
+        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
+    LMC__TRY(lmc__fill_tables(s));
+    if (!s->damage.has_header && r->tables.n_files == 0 && s->blocks.size == 0)
+        return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described &&
+    if (r->tables.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
-    for (i = 0; i < r->n_files; i++) {
-        lmc__file_at(r, i)->confirmed_at = n;
-        n += 1 + lmc__file_at(r, i)->file.n_tensors;
-    }
-    LMC__TRY(lmc__append(&s->confirmed, NULL, n));
-    s->run = r->n_files ? lmc__file_at(r, 0)->first_run : 0;
+    LMC__TRY(lmc__add_verdicts(s));
+    s->run = r->tables.n_files ? lmc__file_at(r, 0)->first_run : 0;
     lmc__free_buffer(&s->orphans);
     lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->body);
     lmc__free_buffer(&s->view);
     return LMC_OK;
 }
 
 static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    lmc__free_buffer(&s->view);
-    lmc__free_buffer(&s->sections);
-    lmc__free_buffer(&s->blocks);
-    lmc__free_buffer(&s->orphans);
-    lmc__free_buffer(&s->container);
-    lmc__free_buffer(&s->range);
-    lmc__free_buffer(&s->confirmed);
+    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/salvage_read.h ====================================================================== */
 
-/* -- what was found, decoded -- */
+#ifndef LMC_NO_SALVAGE
 
-/* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
+/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
+ * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
+ * that lmc_confirm can tell. */
+
+/* -- blocks -- */
+
+/* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
+ * that has no place. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -16185,7 +16796,6 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     enum lmc_status status;
     lmc_position position;
     lmc_block_info info;
-    const int is_own = run && run->run.prediction == LMC__PREDICT_OWN;
     if (block->has_prediction) { /* before the coder is in use, which may have to read it */
         if (!run) return LMC_ERR_NOT_FOUND;
         LMC__TRY(run->prediction);
@@ -16207,71 +16817,80 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
+    return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
+               ? LMC_ERR_CORRUPT
+               : status;
 }
 
-/* The copies of a block, of which the first is number i of those found, one after another. */
-static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i, uint8_t *dst)
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst);
+
+/* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
+ * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
+ * are not asked for: in_outer keeps this to one level. */
+static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n = number == SIZE_MAX ? s->blocks.size / sizeof(lmc__found_block) : s->n_blocks;
-    const lmc__found_block first = *lmc__found_at(r, i);
+    size_t i;
+    if (s->outer_run == run && s->outer_block == block) return LMC_OK;
+    s->outer_status = LMC_ERR_NOT_FOUND;
+    i = lmc__find_found(s, run, block);
+    if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
+        s->outer.size = 0;
+        LMC__TRY(lmc__reserve(&s->outer, lmc__found_at(s, i)->length));
+        s->in_outer = 1;
+        s->outer_status = lmc__decode_found(s, run, i, s->outer.data);
+        s->in_outer = 0;
+        if (s->outer_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+    }
+    s->outer_run = run;
+    s->outer_block = block;
+    return LMC_OK;
+}
+
+/* The first intact one of the copies of a block, which begin with number i of those found. */
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
+{
+    const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
+    const lmc__found_block first = *lmc__found_at(s, i);
     enum lmc_status status = LMC_ERR_NOT_FOUND;
-    size_t j;
     if (first.is_doubtful) return LMC_ERR_CORRUPT;
-    for (j = i; j < n; j++) {
-        const lmc__found_block *const f = lmc__found_at(r, j);
+    for (; i < n; i++) {
+        const lmc__found_block *const f = lmc__found_at(s, i);
         if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == 0 && !s->in_container &&
+        if (f->trust == LMC__TRUST_INNER && !s->in_outer &&
             (f->outer_run != first.run || f->outer_block != first.block)) {
-            if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
-                const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
-                const lmc__found_block *const found =
-                    outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
-                s->container_status = LMC_ERR_NOT_FOUND;
-                if (found && found->run == f->outer_run && found->block == f->outer_block) {
-                    s->container.size = 0;
-                    LMC__TRY(lmc__reserve(&s->container, found->length));
-                    s->in_container = 1;
-                    s->container_status =
-                        lmc__decode_found(r, f->outer_run, outer, s->container.data);
-                    s->in_container = 0;
-                    if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-                }
-                s->container_run = f->outer_run;
-                s->container_block = f->outer_block;
-            }
-            if (s->container_status == LMC_OK) continue;
+            LMC__TRY(lmc__try_outer(s, f->outer_run, f->outer_block));
+            if (s->outer_status == LMC_OK) continue;
         }
-        status = lmc__decode_copy(r, number, f, dst);
+        status = lmc__decode_copy(&s->reader, number, f, dst);
         if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
     }
     return status;
 }
 
-/* As lmc__read_run. */
+/* The reader's read_run. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
+    lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
         const uint64_t block = offset / run->block_size;
         const size_t skip = (size_t)(offset - block * run->block_size),
                      length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_found(r, number, block);
+        const size_t i = lmc__find_found(s, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number &&
-                       lmc__found_at(r, i)->block == block,
+        LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
+                       lmc__found_at(s, i)->block == block,
                    LMC_ERR_NOT_FOUND);
-        LMC__CHECK(lmc__found_at(r, i)->length == length,
+        LMC__CHECK(lmc__found_at(s, i)->length == length,
                    LMC_ERR_NOT_FOUND); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
             to = part->data;
         }
-        LMC__TRY(lmc__decode_found(r, number, i, to));
+        LMC__TRY(lmc__decode_found(s, number, i, to));
         if (n < length) memcpy(dst, to + skip, n);
         dst += n;
         offset += n;
@@ -16282,87 +16901,117 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
+/* What lmc_confirm says of a file, then of its tensors. */
+static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
-    return (int8_t *)(void *)r->salvage.confirmed.data + lmc__file_at(r, file_number)->confirmed_at;
+    return (int8_t *)(void *)s->verdicts.data +
+           ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
+static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+
 /* Tensors that end at or before `end` are complete, or never will be. */
-static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed,
+static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
-    lmc__digester *const d = &r->salvage.digester;
     while (d->tensor < file->n_tensors &&
            file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        const int is_whole = d->tensor_done == t->size;
         const size_t tensor = d->tensor;
+        const lmc_tensor *const t = &file->tensors[tensor];
+        const int is_whole = d->tensor_done == t->size;
         uint8_t identity[LMC_IDENTITY_SIZE];
         lmc__finish_identity_to(d, identity); /* goes on to the next */
         if (is_whole)
-            confirmed[1 + tensor] =
-                (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+            verdicts[1 + tensor] =
+                lmc__verdict(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0);
     }
 }
 
-/* The next bytes of the file at hand; data NULL: they are lost. */
-static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data,
-                              uint64_t size)
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+typedef struct lmc__span {
+    uint64_t offset, size;
+    const uint8_t *data;
+} lmc__span;
+
+/* Cuts off the front up to that offset of the file. */
+static void lmc__advance(lmc__span *span, uint64_t offset)
 {
-    const lmc__kernels *const k = r->coder->wave.k;
-    lmc__salvage *const s = &r->salvage;
+    if (span->data) span->data += (size_t)(offset - span->offset);
+    span->size -= offset - span->offset;
+    span->offset = offset;
+}
+
+/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
+ * tensor_done stays behind: then nothing more of it is absorbed. */
+static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
+                                lmc__span span)
+{
+    const lmc__kernels *const k = s->reader.coder->wave.k;
     lmc__digester *const d = &s->digester;
-    const lmc_file *const file = &lmc__file_at(r, number)->file;
-    int8_t *const confirmed = lmc__confirmed_at(r, number);
-    const uint64_t end = offset + size;
-    if (!s->damage.has_index) return;
-    if (offset == 0) {
+    const uint64_t end = span.offset + span.size;
+    while (span.size != 0) {
+        const lmc_tensor *t;
+        uint64_t part;
+        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        if (d->tensor == file->n_tensors) return;
+        t = &file->tensors[d->tensor]; /* ends behind span.offset */
+        if (t->offset >= end) break;
+        if (span.offset < t->offset) lmc__advance(&span, t->offset);
+        part = lmc__min64(span.size, t->offset + t->size - span.offset);
+        if (span.data && span.offset - t->offset == d->tensor_done) {
+            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+        }
+        lmc__advance(&span, span.offset + part);
+    }
+    lmc__confirm_tensors(d, file, verdicts, end);
+}
+
+/* The next bytes of file number. */
+static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, number);
+    lmc__digester *const d = &s->digester;
+    if (!s->damage.has_index) return; /* else identities are not known */
+    if (span.offset == 0) {
         lmc__begin_digester(d, file);
         s->is_whole = 1;
     }
-    s->is_whole &= data != NULL;
-    if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
-    for (; offset < end && d->tensor < file->n_tensors;) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        uint64_t part;
-        lmc__confirm_tensors(r, file, confirmed, offset);
-        if (d->tensor == file->n_tensors || file->tensors[d->tensor].offset >= end) break;
-        if (t != &file->tensors[d->tensor]) continue;
-        part = lmc__min64(end, t->offset + t->size);
-        if (offset < t->offset) {
-            if (data) data += t->offset - offset;
-            offset = t->offset;
-        }
-        part -= offset;
-        if (data && offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
-        }
-        offset += part;
-        if (data) data += part;
-    }
-    lmc__confirm_tensors(r, file, confirmed, end);
-    if (end == file->size && s->is_whole)
-        confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+    if (span.data)
+        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
+    else s->is_whole = 0;
+    lmc__digest_tensors(s, file, verdicts, span);
+    if (span.offset + span.size == file->size && s->is_whole)
+        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
+/* The next range is that, of the file at hand. */
+static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc__span span;
+    span.offset = s->offset;
+    span.size = range->size;
+    span.data = (const uint8_t *)range->data;
+    lmc__digest_range(s, s->file, span);
+    s->offset += range->size;
+}
+
+/* The next range is lost, up to `end` of the file at hand. */
+static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
+{
     range->size = end - s->offset;
     range->status = LMC_ERR_NOT_FOUND;
-    lmc__digest_range(r, s->file, s->offset, NULL, range->size);
-    s->offset = end;
+    lmc__digest_next(s, range);
     return LMC_OK;
 }
 
-/* Number i of those found, to range. */
-static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
+/* Number i of those found, to range; number: of its run, or SIZE_MAX. */
+static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t most =
-        r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
-    const lmc__found_block *const f = lmc__found_at(r, i);
+    const lmc_limits *const limits = &s->reader.options.limits;
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const lmc__found_block *const f = lmc__found_at(s, i);
     enum lmc_status status;
     if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
     s->range.size = 0;
@@ -16370,7 +17019,7 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     range->size = f->length;
     range->position.run = f->run;
     range->position.block = f->block;
-    status = lmc__decode_found(r, number, i, s->range.data);
+    status = lmc__decode_found(s, number, i, s->range.data);
     if (status == LMC_ERR_MEMORY) return status;
     range->status = status;
     if (status == LMC_OK) range->data = s->range.data;
@@ -16378,107 +17027,152 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+/* The next range of run number s->run, in which s->offset of the file is. */
+static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
-    lmc__salvage *const s = r ? &r->salvage : NULL;
-    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    memset(range, 0, sizeof *range);
-    range->position.run = range->position.block = UINT32_MAX;
-    for (; s->file < r->n_files;
-         s->file++, s->offset = 0,
-                    s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
-        const lmc__reader_file *const f = lmc__file_at(r, s->file);
-        range->file_number = s->file;
-        range->offset = s->offset;
-        for (; s->run < f->first_run + f->n_runs; s->run++) {
-            const lmc__run *const run = &lmc__run_at(r, s->run)->run;
-            uint64_t at;
-            size_t i;
-            if (s->offset < run->start) return lmc__lose(r, range, run->start);
-            at = s->offset - run->start;
-            if (at >= run->size) continue;
-            if (at % run->block_size !=
-                0) /* behind a run that reached into this one: only of a hostile file */
-                return lmc__lose(
-                    r, range,
-                    run->start +
-                        lmc__min64(at - at % run->block_size + run->block_size, run->size));
-            i = lmc__find_found(r, s->run, at / run->block_size);
-            range->position.run = (uint32_t)s->run;
-            range->position.block = (uint32_t)(at / run->block_size);
-            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run)
-                return lmc__lose(r, range, run->start + run->size);
-            if (lmc__found_at(r, i)->block != range->position.block)
-                return lmc__lose(
-                    r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
-            LMC__TRY(lmc__deliver(r, s->run, i, range));
-            lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
-            s->offset += range->size;
-            return LMC_OK;
-        }
-        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
-            return lmc__lose(r, range, f->file.size);
-        if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
+    const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+    const uint64_t at = s->offset - run->start, block = at / run->block_size;
+    const lmc__found_block *f;
+    size_t i;
+    if (at % run->block_size != 0) /* behind a run that reached into this one: of a hostile file */
+        return lmc__report_lost(s, range,
+                                run->start + lmc__min64((block + 1) * run->block_size, run->size));
+    i = lmc__find_found(s, s->run, block);
+    f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
+    range->position.run = (uint32_t)s->run;
+    range->position.block = (uint32_t)block;
+    if (!f) return lmc__report_lost(s, range, run->start + run->size);
+    if (f->block != block)
+        return lmc__report_lost(s, range, run->start + f->block * (uint64_t)run->block_size);
+    LMC__TRY(lmc__deliver(s, s->run, i, range));
+    lmc__digest_next(s, range);
+    return LMC_OK;
+}
+
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
+{
+    const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
+    range->file_number = s->file;
+    range->offset = s->offset;
+    for (; s->run < f->first_run + f->n_runs; s->run++) {
+        const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+        if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
+        if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
     }
+    if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
+        return lmc__report_lost(s, range, f->file.size);
+    if (f->file.size == 0) { /* without a range, but with an identity */
+        lmc__span span;
+        span.offset = span.size = 0;
+        span.data = (const uint8_t *)"";
+        lmc__digest_range(s, s->file, span);
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The next block without a place; its copies are passed over. */
+static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
+{
+    const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
-    if (s->unplaced == s->blocks.size / sizeof(lmc__found_block)) return LMC_ERR_NOT_FOUND;
+    if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
-    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block);
-         s->unplaced++) { /* its copies */
-        const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
+    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, range));
+    for (s->unplaced++; s->unplaced < n; s->unplaced++) {
+        const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
     }
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+{
+    lmc__salvage *s;
+    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
+    s = lmc__get_salvage(r);
+    memset(range, 0, sizeof *range);
+    range->position.run = range->position.block = UINT32_MAX;
+    while (s->file < r->tables.n_files) {
+        const enum lmc_status status = lmc__next_of_file(s, range);
+        if (status != LMC_ERR_NOT_FOUND) return status;
+        s->offset = 0;
+        s->file++;
+        s->run = s->file < r->tables.n_files ? lmc__file_at(r, s->file)->first_run : 0;
+    }
+    return lmc__next_unplaced(s, range);
+}
+
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
 {
     if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    *damage = r->salvage.damage;
+    *damage = lmc__get_salvage(r)->damage;
     return LMC_OK;
 }
 
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);
     if (!file || !r->options.salvage) return 0;
-    return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+    return lmc__verdicts_of(lmc__get_salvage(r),
+                            file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/open.h ============================================================================== */
+
+/* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
+ * which are a reader with more behind it. Only this file knows that there are two. */
+
+static enum lmc_status lmc__open_as_asked(lmc_reader *r)
+{
+#ifndef LMC_NO_SALVAGE
+    if (r->options.salvage) {
+        r->read_run = lmc__read_salvaged;
+        r->free_extra = lmc__free_salvage;
+        return lmc__open_salvage(r);
+    }
+#endif
+    r->read_run = lmc__read_indexed_run;
+    return lmc__open_intact(r);
+}
 
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
+    size_t struct_size = sizeof(lmc_reader);
     enum lmc_status status;
     lmc_reader *r;
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+#ifdef LMC_NO_SALVAGE
+    if (options->salvage) return LMC_ERR_UNSUPPORTED;
+#else
+    if (options->salvage) struct_size = sizeof(lmc__salvage);
+#endif
+    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
-    memset(r, 0, sizeof *r);
+    memset(r, 0, struct_size);
+    r->struct_size = struct_size;
     r->source = *source;
     r->options = *options;
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user =
-        options->alloc_user;
-    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
+    lmc__init_tables(&r->tables, options->alloc_user);
+    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
-    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
+    if (status == LMC_OK) status = lmc__open_as_asked(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
         return status;
@@ -16489,23 +17183,13 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
 
 LMC_API void lmc_free_reader(lmc_reader *r)
 {
-    size_t i;
     if (!r) return;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
     lmc__free_coder(&r->own_coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->files);
-    lmc__free_buffer(&r->runs);
-    lmc__free_buffer(&r->block_at);
-    lmc__free_buffer(&r->keys);
-    lmc__free_buffer(&r->metadata);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->window);
-    lmc__free_buffer(&r->base[0]);
-    lmc__free_buffer(&r->base[1]);
-    lmc__free_salvage(r);
+    lmc__free_tables(&r->tables);
+    lmc__visit_reader(r, lmc__free_visited, NULL);
+    if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
 }
 
 /* == snapshot/identify.h ========================================================================== */

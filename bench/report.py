@@ -221,7 +221,8 @@ def main_page(directory):
         out("**Not of one run.** Each part is of the lmc.h in this table; the next `make bench` measures all of them with one:\n\n" + table_of_stamps(stamps))
         out("\nMachine: %s. Compiler: %s." % (newest["machine"], newest["compiler"]))
     else:
-        out("lmc.h %s, commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." % (newest["lmc.h"], newest["commit"], newest["ended"], newest["machine"], newest["compiler"]))
+        out("lmc.h %s (its SHA-256 begins with %s), commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." %
+            tuple(newest[key] for key in ("lmc.h", "digest", "commit", "ended", "machine", "compiler")))
     missing = [PARTS[part] for part in PARTS if part not in stamps]
     if missing:
         out("\nNot measured: %s." % ", ".join(missing))

@@ -1,12 +1,12 @@
-/* liblmc.c - lmc.h as a shared library, and its tensor layer as flat functions for callers that
- * would rather not lay out structs in another language (ctypes, cffi, JNA): weight_sync.py is one
+/* liblmc.c - lmc.h as a shared library, with its tensor layer as flat functions
  * SPDX-License-Identifier: MIT
  *
  *   make build/liblmc.so, or: cc -O2 -fPIC -shared liblmc.c -o liblmc.so
  *
- * dtype is a name as in safetensors, "BF16"; names unknown to lmc.h are coded as bytes. What is
- * returned as int is an enum lmc_status. No function keeps state: any number of threads may call at
- * once, each call works in one thread.
+ * For languages in which laying out C structs is a nuisance (ctypes, cffi, JNA); weight_sync.py
+ * uses it. dtype is a name as in safetensors, "BF16"; data of unknown dtypes is coded as bytes.
+ * Functions return an enum lmc_status as int. They keep no state: any number of threads may call
+ * them at once, and each call works in one thread.
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"

@@ -1,17 +1,22 @@
-/* replay.c - what a caller's prediction is worth: a training step, coded against what the optimizer
- * makes of the step before SPDX-License-Identifier: MIT
+/* replay.c - compresses a training step relative to a rerun of the optimizer
+ * SPDX-License-Identifier: MIT
  *
  *   cc -O2 -ffp-contract=off replay.c -o replay -lm
- *   ./replay DIR_OLD DIR_NEW STEP     two adjacent steps, STEP the later one: master, exp_avg and
- * exp_avg_sq.f32.safetensors in each
+ *   ./replay DIR_OLD DIR_NEW STEP     two adjacent steps, STEP the later one; each directory has
+ *                                     master, exp_avg and exp_avg_sq.f32.safetensors
  *   ./replay                          a toy training run of its own
  *
- * Whoever has step t, and the first moments m' of step t+1, can compute nearly all the rest of step
- * t+1 as AdamW did: the gradient from m and m', hence the second moments v'; from m' and v' the
- * step of the weights, hence w'. Nearly: the optimizer rounded here and there in another order, and
- * those last bits are what is stored. Both sides must compute the same prediction to the last bit,
- * so it takes additions, multiplications, divisions and square roots only, which IEEE 754 defines
- * to the last bit, and what it does not define (a cosine) is computed once and sent along. */
+ * The receiver has step t and gets the first moments m' of step t+1. It computes nearly all the
+ * rest of step t+1 as AdamW did:
+ *
+ *   m, m'  ->  the gradient g  ->  the second moments v'  ->  the update  ->  the weights w'
+ *
+ * The optimizer rounded some operations in another order. Only those last bits are stored.
+ *
+ * Both sides must compute the same prediction to the last bit. So it uses only additions,
+ * multiplications, divisions and square roots, which IEEE 754 defines to the last bit. The learning
+ * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it along.
+ */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
@@ -45,8 +50,7 @@ struct layout { /* of the arrays; both sides have it */
     } tensor[MAX_TENSORS]; /* decays: has two dimensions, so weight decay applies */
 };
 
-/* What the optimizer did, but for the gradients. The writer sends it along, in a file as metadata.
- */
+/* What the optimizer did, except the gradients. The writer sends it along. */
 struct recipe {
     double learning_rate, beta1, beta2, eps, weight_decay;
     unsigned step;
@@ -70,15 +74,15 @@ static void put_float(unsigned char *array, size_t i, float x)
     for (k = 0; k < 4; k++) array[4 * i + k] = (unsigned char)(bits >> 8 * k);
 }
 
-/* 1 if this compiler makes one operation, rounded once, of a product and a sum: x * x = 1 + 2^-11 +
- * 2^-24, of which a float has not the last bit. */
+/* 1 if this compiler fuses a product and a sum into one operation that rounds once. Here x * x is
+ * 1 + 2^-11 + 2^-24, and a float has no room for the last bit: it survives only if fused. */
 static int is_contracted(void)
 {
     volatile float x = 1.0f + 1.0f / 4096, y = -(1.0f + 1.0f / 2048);
     return x * x + y != 0.0f;
 }
 
-/* base^n by multiplications in one order: pow() may differ from library to library. */
+/* base^n by multiplications in a fixed order: pow() differs between C libraries. */
 static double power(double base, unsigned n)
 {
     double result = 1;
@@ -88,9 +92,9 @@ static double power(double base, unsigned n)
 
 /* -- the prediction -- */
 
-/* The second moments of the new step. m' = beta1 m + (1 - beta1) g gives the gradient g back, but
- * for the rounding of m'. Rounding beta1 m as the optimizer does, which took one operation for it,
- * saves a tenth of a bit. */
+/* The second moments of the new step. m' = beta1 m + (1 - beta1) g is solved for the gradient g;
+ * the rounding of m' is lost. The optimizer rounded beta1 m by itself; doing the same saves a tenth
+ * of a bit per element. */
 static void predict_exp_avg_sq(unsigned char *predicted, const struct step *old,
                                const unsigned char *exp_avg, size_t n, const struct recipe *r)
 {
@@ -169,8 +173,8 @@ static struct packed pack(const unsigned char *array, const unsigned char *predi
     return packed;
 }
 
-/* To array, which may be the prediction. A prediction that differs from the writer's in one bit is
- * refused. */
+/* Decodes to array, which may be the prediction. Fails if the prediction differs from the writer's
+ * in a single bit. */
 static void unpack(unsigned char *array, size_t size, struct packed packed,
                    const unsigned char *prediction)
 {
@@ -190,8 +194,8 @@ static size_t packed_size(const unsigned char *array, const unsigned char *predi
     return packed.size;
 }
 
-/* The new step, the moments first, as the predictions need it: exp_avg against the old one, the
- * others against their replay. */
+/* Encodes the new step in the order of the predictions: exp_avg relative to the old one, then the
+ * others relative to their replay. */
 static void send_step(struct packed packed[N_ARRAYS], const struct step *old,
                       const struct step *now, const struct layout *layout,
                       const struct recipe *recipe)
@@ -222,8 +226,8 @@ static void receive_step(struct step *now, const struct packed packed[N_ARRAYS],
 
 /* -- where the steps come from -- */
 
-/* The recipe of the training run at hand. cos() may round otherwise elsewhere: hence it is called
- * by the writer only. */
+/* The recipe of this training run. Only the writer calls cos(), which may round differently
+ * elsewhere. */
 static struct recipe make_recipe(unsigned step)
 {
     const double pi = 3.14159265358979323846, high = 6e-4, low = 1e-6;
@@ -249,8 +253,8 @@ static void free_step(struct step *step)
     for (a = 0; a < N_ARRAYS; a++) free(step->array[a]);
 }
 
-/* Finds the tensors in a header as safetensors itself writes it: "shape" and "data_offsets" after
- * one another, no spaces. No parser of JSON. */
+/* Finds the tensors in a header as the safetensors library writes it: "shape" directly before
+ * "data_offsets", no spaces. This is no JSON parser. */
 static void parse_header(struct layout *layout, const char *header)
 {
     const char *at = header;
@@ -300,16 +304,16 @@ static void read_step(struct step *step, struct layout *layout, const char *dire
     }
 }
 
-/* Even, -1 .. 1. */
+/* Uniform in -1 .. 1. */
 static float make_noise(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (float)(*state >> 40) / 8388608.0f - 1.0f;
 }
 
-/* Trains towards random weights, with noisy gradients of many magnitudes; the last two steps are
- * what we want. The order of operations is not that of the predictions above, as an optimizer's may
- * not be. */
+/* Trains towards random weights, with noisy gradients of many magnitudes, and returns the last two
+ * steps. Its order of operations differs from that of the predictions above on purpose, as an
+ * optimizer's may. */
 static void train(struct step *old, struct step *now, struct layout *layout, unsigned n_steps)
 {
     const size_t n = 128 * 1024, n_matrix = n - 1024;

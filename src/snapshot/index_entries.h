@@ -90,6 +90,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -98,6 +99,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
@@ -110,42 +112,35 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + LMC__FILE_FACTS_SIZE +
-               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+/* Names and identities of everything that has them among n_entries entries, which are known to be
+ * sound: they were built here, or parsed. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
+                                          uint64_t n_entries)
 {
     items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+    for (; n_entries > 0; n_entries--) {
+        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
+        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
+        if (head[0] == 'F') {
+            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
+            uint32_t path_size, n_tensors, i;
+            lmc__tensor_entry tensor;
+            lmc__cursor c;
+            lmc_file file;
+            c.p = body;
+            c.end = behind;
+            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
             for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
+                LMC__TRY(lmc__parse_tensor(&c, &tensor));
+                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
                                           identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
             }
+            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+        } else {
+            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+            entries =
+                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
         }
     }
     return LMC_OK;

@@ -5,6 +5,7 @@
 #include "codec/half.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
+#include "snapshot/ends.h"
 #include "snapshot/order.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
@@ -76,6 +77,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -98,6 +100,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+#endif
 
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
@@ -138,6 +141,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
 
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
 /* Every segment's prediction is there. */
 static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
 {
@@ -146,20 +152,20 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
-        const uint32_t number = lmc__load32(p + 4);
-        if (number == 0) continue;
+        const lmc__segment s = lmc__segment_at(run, i);
+        if (s.base == 0) continue;
         if (run->prediction == LMC__PREDICT_BASE) {
             uint64_t item_size;
-            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
-            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
+            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
+            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
                        LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
+        } else {
+            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
+            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
+                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
+                       LMC_ERR_CORRUPT);
+            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
         }
     }
     return LMC_OK;
@@ -183,11 +189,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
-{
-    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-}
-
 typedef struct lmc__segment_search {
     const lmc__run *run;
     uint64_t offset;
@@ -196,7 +197,7 @@ typedef struct lmc__segment_search {
 static int lmc__is_segment_before(const void *context, size_t i)
 {
     const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
 }
 
 /* The segment of a byte of the run's file: the last that does not begin behind it. */
@@ -208,39 +209,39 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
 }
 
-/* Bytes of prediction for one of the run. */
-static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+/* A place in a file of the base, or of this snapshot. */
+typedef struct lmc__place {
+    size_t file_number;
+    uint64_t start;
+} lmc__place;
 
-/* Where the prediction of a segment with a Base begins. */
-static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+/* Where the prediction of a segment begins, which has one. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
-    const uint32_t number = lmc__load32(segment + 4) - 1;
-    lmc__range found;
-    found.end = 0; /* not looked for */
+    lmc__place place;
     if (run->prediction == LMC__PREDICT_OWN) {
-        found.file_number = number;
-        found.start = lmc__load64(segment + 24);
+        place.file_number = s->base - 1;
+        place.start = s->base_offset;
     } else if (o->in_place) {
-        found.file_number = run->file_number;
-        found.start = lmc__load64(segment + 8);
+        place.file_number = run->file_number;
+        place.start = s->start;
     } else {
-        const lmc__item *item = lmc__get_item(o, number);
-        found.file_number = item->file_number;
-        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+        const lmc__item *item = lmc__get_item(o, s->base - 1);
+        place.file_number = item->file_number;
+        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
-    return found;
+    return place;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
  * and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
-                        uint64_t start)
+static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                          size_t file_number, uint64_t start)
 {
-    const uint8_t *segment = lmc__segment_at(run, i);
-    lmc__range found;
-    if (lmc__load32(segment + 4) == 0) return 0;
-    found = lmc__locate(o, run, segment);
-    return found.file_number == file_number && found.start == start;
+    lmc__place place;
+    if (s->base == 0) return 0;
+    place = lmc__locate(o, run, s);
+    return place.file_number == file_number && place.start == start;
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
@@ -260,28 +261,27 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
+    const unsigned scale = lmc__prediction_scale(run);
     uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    i = lmc__find_segment(run, offset);
-    for (; size != 0; i++) {
-        const uint8_t *p = lmc__segment_at(run, i);
-        const uint64_t at = offset - lmc__load64(p + 8);
-        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
-        lmc__range from;
-        if (lmc__load32(p + 4) == 0) {
+    for (i = lmc__find_segment(run, offset); size != 0; i++) {
+        lmc__segment s = lmc__segment_at(run, i);
+        const uint64_t at = offset - s.start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s.size - at);
+        if (s.base == 0) {
             memset(dst, 0, part);
         } else {
-            from = lmc__locate(o, run, p);
-            from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
-                                               from.start + lmc__scale(run) * part);
-                 i++)
-                part +=
-                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
+            lmc__place from = lmc__locate(o, run, &s);
+            from.start += scale * at;
+            for (; part < size; i++) { /* segments that are read with this one */
+                s = lmc__segment_at(run, i + 1);
+                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s.size);
+            }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -296,6 +296,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

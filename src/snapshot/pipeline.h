@@ -148,6 +148,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -156,6 +157,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
+#endif
 
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {

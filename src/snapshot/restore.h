@@ -10,6 +10,7 @@
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"

@@ -70,6 +70,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
@@ -91,6 +92,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -105,11 +107,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
