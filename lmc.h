@@ -422,6 +422,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
@@ -430,7 +431,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
-#ifndef LMC_NO_SNAPSHOT
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
 #define LMC_MAX_RANK 32
@@ -538,11 +538,11 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
  * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
-#ifndef LMC_NO_ENCODER
 typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
@@ -596,7 +596,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-#endif
+#endif                                            /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -670,8 +670,8 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: the file may be damaged or cut short; see lmc_next_range. With LMC_NO_SALVAGE, opening is
-     * then LMC_ERR_UNSUPPORTED. */
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
     int salvage;
 } lmc_reader_options;
 
@@ -745,6 +745,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
@@ -765,7 +766,6 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
-#ifndef LMC_NO_SALVAGE
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
@@ -7807,6 +7807,12 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+/* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
+static int lmc__rotates(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
+}
+
 /* == codec/half.h ================================================================================= */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
@@ -8195,11 +8201,27 @@ typedef struct lmc__encoder {
 
 /* == codec/block_header.h ========================================================================= */
 
-/* The 24 bytes in front of each block (spec 7), written and read. They say all that is needed to
- * find the next block and to decode this one, but for its position, which their CRC covers: a block
- * that stands in another's place is refused as damaged. */
+/* The 24 bytes in front of each block (spec 7), written and read:
+ *
+ *     0  sync B1         a mark to look for in damaged files
+ *     1  coding          width | residual | joint | layout, see below
+ *     2  prediction      0: none; 1: the bytes that the caller or the run says
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 7.3)
+ *     4  n               elements
+ *     8  payload size    bytes that follow the header
+ *    12  content CRC     of the decoded bytes
+ *    16  base CRC        of the prediction; 0 without
+ *    20  header CRC      of position and bytes 0 .. 19
+ *
+ * That is all it takes to find the next block and to decode this one. The position, run and number
+ * of the block, is not stored, as both sides know it. The header's CRC covers it, so a block that
+ * stands in another's place is refused like a damaged one.
+ *
+ * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
+ * a mask mostly decodes to something. */
 
-/* The parts of byte 1, Coding. */
+/* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
+ * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
 #define LMC__RESIDUAL_SUBTRACT 4u
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
@@ -8209,6 +8231,7 @@ typedef struct lmc__block_crcs {
     uint32_t content, base;
 } lmc__block_crcs;
 
+/* CRC of the position, as if it stood in front, and of the header up to the CRC itself. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
                                      lmc_position position)
 {
@@ -8223,7 +8246,14 @@ static unsigned lmc__log2_width(unsigned width)
     return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
 }
 
+/* The largest block: its elements stored. */
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
 #ifndef LMC_NO_ENCODER
+/* coding, prediction, grouping: bytes 1 to 3. */
 static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
                                   unsigned grouping, size_t n, size_t payload_size,
                                   lmc__block_crcs crcs, const lmc__kernels *k,
@@ -8241,10 +8271,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written so. First what another version
- * may mean (UNSUPPORTED), or its blocks would be called corrupt; then numbers, from which the size
- * of the block follows; then which parts go together, by layout. Nothing of the payload is looked
- * at. The order is that of spec 7 (Checks), where a block breaks two rules. */
+/* A header whose CRC was right, so what breaks a rule was written like that.
+ *
+ * The order of checks is that of spec 7: it decides which error is reported where a block breaks
+ * two rules, and the conformance vectors test it.
+ *
+ *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
+ *      called corrupt
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
+ *      block is larger than its elements and a header
+ *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
+ *      or F32, with nothing else; joint planes need two planes and no prediction
+ *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
+ *      classes leave out, so there must be classes
+ *
+ * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];
@@ -8602,7 +8643,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 }
 
 /* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
+ * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -8622,6 +8663,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
+ */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {
@@ -8745,7 +8788,12 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. */
+ * tree adds to the entropy is counted as a 200th.
+ *
+ * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
+ * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
+ * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
+ * numbers for each mask. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
     const uint64_t information =
@@ -8859,7 +8907,14 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room. */
+ * spare: a list of n. Returns 0 if there is no room.
+ *
+ * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
+ * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -8898,7 +8953,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+ * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -8919,6 +8975,7 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
+/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
     if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
@@ -9004,8 +9061,9 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
- * there is no room. */
+#ifndef LMC_NO_QUANTIZE
+/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
+ * work and spare are lists. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, enum lmc_level level)
 {
@@ -9020,6 +9078,7 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif
 #endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_planes.h ========================================================================== */
@@ -9188,7 +9247,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
-/* The planes of a block, and how to make them again. */
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -9245,7 +9305,16 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0. */
+ * elements have been read, also if the result is 0.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload
+ *
+ * With joint coding the packed rest of a plane comes before the top plane, as its place in the
+ * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
+ * not fit, raw would not do either: the symbols alone do not restore the plane. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -9338,7 +9407,10 @@ typedef struct lmc__delta {
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-/* The bucket of a residual: 0 .. 15, then two for each octave. */
+/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
+ * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
+ * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
+ * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
@@ -9379,6 +9451,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
+ */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -9419,7 +9493,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Merges class c with the next one; those behind move up. */
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -9437,7 +9512,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits. */
+ * delta->grouping, subtract and bits.
+ *
+ * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
+ * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
+ * which there may be 256. */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -9561,7 +9640,11 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction. */
+ * whatever the sample says, so that a block never gets larger by its prediction.
+ *
+ * The estimates for both ways come from one sample and are off by some percent, so they decide only
+ * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
+ * after all is compared with the other way. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -9618,7 +9701,10 @@ typedef struct lmc__grouped {
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask. */
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
+ * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
+ * zero.) */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -9673,7 +9759,10 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. Returns 0 if there is no room. */
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements. That takes as long as the first time, but it happens only where a sample was
+ * unlucky; a copy of each list would cost every block something. Those that are written already are
+ * made for nothing, and come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -9687,7 +9776,10 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are, and it takes the prediction's CRC on the way. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -9820,7 +9912,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -9838,11 +9930,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
                           coding.payload_size, coding.crcs, k, position);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
-}
-
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
@@ -10086,7 +10173,9 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *                                                                                        +-> CRC
  */
 
-/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
+ * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
+ * gaps that belong to no element must be zero, as all unused bits. */
 static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
 {
     size_t i;
@@ -10129,7 +10218,9 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. */
+/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
+ * before the join: what is left over is an error that must not be found after the output is
+ * written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -10166,12 +10257,23 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_delta.h ============================================================================ */
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
- * read twice: once to count the elements of each class, which says how long the lists are, and for
- * its CRC, before anything is written; and once when the kernel ungroup takes each element's
- * residual from the list of its class and adds the prediction. The output may be the prediction
- * itself: an element of it is read before it is written, at the same place. Without classes and a
- * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+ *
+ *     prediction -> keys -> elements of each class, CRC
+ *     payload    -> lists of each class and plane, as long as that
+ *     prediction, lists -> residual by residual -> elements, CRC
+ *
+ * The prediction is read twice. First by the kernel count_classes: how many elements each class has
+ * says how long its lists are, and the CRC says whether it is the right prediction, before anything
+ * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
+ * class and adds it.
+ *
+ * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
+ * of them, before it writes at the same place, and nothing reads that place later: the lists lie
+ * elsewhere, and the classes were counted before.
+ *
+ * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ */
 
 /* What the start of the payload says. */
 typedef struct lmc__grouped_payload {
@@ -10182,7 +10284,11 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+ *
+ * The prediction is compared when the thresholds are known and before any mask is read, for with
+ * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
+ * be BASE_WRONG, not CORRUPT. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -10216,8 +10322,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
- * between the coded ones. */
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
+ * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
+ * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
+ * where all are, the list is used as it is. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -10239,7 +10347,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. */
+/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
+ * constants are written out; that is rare, so it need not be fast. */
 static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
                                        size_t n, unsigned width, int rotate, uint32_t *crc)
 {
@@ -11026,13 +11135,23 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ============================================================================ */
 
-/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
- * anything is done with it: the header when it is read; the size and the CRC of the prediction
- * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
- * content. So a wrong base is told from damage, and a caller that applies a delta to the base
- * itself loses nothing if the base is the wrong one. */
+/* Decoding a block:
+ *
+ *     header -> prediction -> payload -> content
+ *     CRC       size, CRC     each rule  CRC
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The prediction, before an element is decoded: so a wrong base is told from damage, and who
+ * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
+ * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
+ * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
-/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
+ * is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -11072,6 +11191,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
     return LMC_OK;
 }
 
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -12658,6 +12780,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
+ * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!options || !lmc__is_parallel(options->parallel) ||
@@ -12757,7 +12881,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -12851,7 +12976,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
@@ -12925,7 +13050,9 @@ typedef struct lmc__tensor_decoding {
         block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. */
+/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
+ * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
+ * beyond the end, whatever the headers say. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -12943,7 +13070,14 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range. */
+/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
+ * and whether its bytes should pass by the caches. They should, if the range is so large that its
+ * start would be thrown out before its end is written; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
+ * decoded to the workspace first is small change.
+ *
+ * A block may be larger than the options say, if another size was used to encode: then the
+ * workspace is too small, which has to be said before a worker finds out. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;

@@ -108,7 +108,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -126,11 +126,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
                           coding.payload_size, coding.crcs, k, position);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
-}
-
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit

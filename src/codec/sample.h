@@ -39,7 +39,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 }
 
 /* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
+ * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -59,6 +59,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
+ */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {

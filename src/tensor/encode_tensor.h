@@ -51,7 +51,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -145,7 +146,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
