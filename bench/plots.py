@@ -63,7 +63,7 @@ def plot_ratio(plt, directory, peers):
             axis.plot(x, y, "o", color=colour, markersize=9 if label.startswith("LMC") else 7)
         axis.axvline(memcpy, color="grey", linestyle=":")
         axis.set_xscale("log")
-        axis.set_xlim(0.06, 17)
+        axis.set_xlim(0.7 * min(row["encode_gb_s"] for row in rows), 24) # the same on both sides
         axis.set_ylim(1.23, 1.6)
         plain(axis.xaxis)
         axis.set_xlabel("%s, GB/s of original bytes" % verb, fontsize=11)

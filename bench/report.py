@@ -221,7 +221,8 @@ def main_page(directory):
         out("**Not of one run.** Each part is of the lmc.h in this table; the next `make bench` measures all of them with one:\n\n" + table_of_stamps(stamps))
         out("\nMachine: %s. Compiler: %s." % (newest["machine"], newest["compiler"]))
     else:
-        out("lmc.h %s, commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." % (newest["lmc.h"], newest["commit"], newest["ended"], newest["machine"], newest["compiler"]))
+        out("lmc.h %s (its SHA-256 begins with %s), commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." %
+            tuple(newest[key] for key in ("lmc.h", "digest", "commit", "ended", "machine", "compiler")))
     missing = [PARTS[part] for part in PARTS if part not in stamps]
     if missing:
         out("\nNot measured: %s." % ", ".join(missing))
@@ -259,7 +260,8 @@ def main_page(directory):
     out("\n## How it was measured\n")
     if not mixed:
         out(table_of_stamps(stamps) + "\n")
-    out("* system: %s, load at the end of each part: %s" % (newest["system"], "; ".join("%s %s" % (PARTS[part], stamp["load"]) for part, stamp in stamps.items())))
+    out("* system: %s; load at the end of each part: %s" % (newest["system"], "; ".join("%s %s" % (PARTS[part], stamp["load"]) for part, stamp in stamps.items()
+                                                                                     if stamp["load"]) or "not noted"))
     out(read_text(build("tools.md"), "* tools: not noted").rstrip("\n"))
     out("\n## Targets\n")
     put_targets(out)

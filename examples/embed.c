@@ -38,19 +38,25 @@ int main(void)
             plain[i] = (uint16_t)(bits >> 16);
         }
         cache[k].packed = (unsigned char *)malloc(bound);
-        if (lmc_encode_tensor(cache[k].packed, bound, &cache[k].packed_size, plain, size, &options, ws, ws_size) != LMC_OK)
+        if (lmc_encode_tensor(cache[k].packed, bound, &cache[k].packed_size, plain, size, &options,
+                              ws, ws_size) != LMC_OK)
             return 1;
         total += cache[k].packed_size;
     }
-    printf("%u entries: %lu -> %lu bytes\n", N_ENTRIES, (unsigned long)(N_ENTRIES * size), (unsigned long)total);
+    printf("%u entries: %lu -> %lu bytes\n", N_ENTRIES, (unsigned long)(N_ENTRIES * size),
+           (unsigned long)total);
 
-    /* swap in: all of the last entry, then 1,000 of its elements from the middle, which decodes one block only */
-    enum lmc_status status = lmc_decode_tensor(again, 0, size, cache[7].packed, cache[7].packed_size, size, &options, ws, ws_size);
+    /* swap in: all of the last entry, then 1,000 of its elements from the middle, which decodes one
+     * block only */
+    enum lmc_status status = lmc_decode_tensor(again, 0, size, cache[7].packed,
+                                               cache[7].packed_size, size, &options, ws, ws_size);
     if (status == LMC_OK && memcmp(plain, again, size) == 0)
-        status = lmc_decode_tensor(again, 70000, 2000, cache[7].packed, cache[7].packed_size, size, &options, ws, ws_size);
-    printf("%s\n", status == LMC_OK && memcmp((char *)plain + 70000, again, 2000) == 0 ? "restored" : lmc_status_text(status));
-    for (unsigned k = 0; k < N_ENTRIES; k++)
-        free(cache[k].packed);
+        status = lmc_decode_tensor(again, 70000, 2000, cache[7].packed, cache[7].packed_size, size,
+                                   &options, ws, ws_size);
+    printf("%s\n", status == LMC_OK && memcmp((char *)plain + 70000, again, 2000) == 0
+                       ? "restored"
+                       : lmc_status_text(status));
+    for (unsigned k = 0; k < N_ENTRIES; k++) free(cache[k].packed);
     free(plain);
     free(again);
     free(ws);

@@ -1,11 +1,12 @@
-/* liblmc.c - lmc.h as a shared library, and its tensor layer as flat functions for callers that would rather not lay out structs in
- * another language (ctypes, cffi, JNA): weight_sync.py is one
+/* liblmc.c - lmc.h as a shared library, with its tensor layer as flat functions
  * SPDX-License-Identifier: MIT
  *
  *   make build/liblmc.so, or: cc -O2 -fPIC -shared liblmc.c -o liblmc.so
  *
- * dtype is a name as in safetensors, "BF16"; names unknown to lmc.h are coded as bytes. What is returned as int is an enum lmc_status.
- * No function keeps state: any number of threads may call at once, each call works in one thread.
+ * For languages in which laying out C structs is a nuisance (ctypes, cffi, JNA); weight_sync.py
+ * uses it. dtype is a name as in safetensors, "BF16"; data of unknown dtypes is coded as bytes.
+ * Functions return an enum lmc_status as int. They keep no state: any number of threads may call
+ * them at once, and each call works in one thread.
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base, size_t size, const char *dtype, int level);
+int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base,
+                  size_t size, const char *dtype, int level);
 int liblmc_decode(void *dst, const void *base, size_t size, const void *src, size_t src_size);
 uint64_t liblmc_bound(uint64_t size, const char *dtype);
 const char *liblmc_status_text(int status);
@@ -31,12 +33,15 @@ static lmc_tensor_options make_options(const char *dtype, const void *base, uint
 /* What *dst_size is at most. */
 uint64_t liblmc_bound(uint64_t size, const char *dtype)
 {
-    const lmc_tensor_options options = make_options(dtype, NULL, 0); /* without a base: blocks are smaller, so their headers more */
+    const lmc_tensor_options options = make_options(
+        dtype, NULL, 0); /* without a base: blocks are smaller, so their headers more */
     return lmc_bound_tensor(size, &options);
 }
 
-/* Codes size bytes at src as their difference to as many at base, or by themselves if base is NULL. */
-int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base, size_t size, const char *dtype, int level)
+/* Codes size bytes at src as their difference to as many at base, or by themselves if base is NULL.
+ */
+int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base,
+                  size_t size, const char *dtype, int level)
 {
     lmc_tensor_options options = make_options(dtype, base, size);
     enum lmc_status status;
@@ -51,8 +56,9 @@ int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, 
     return (int)status;
 }
 
-/* The size bytes that were coded against base, whatever dtype and level. dst may be base, which is then updated in place: on
- * LMC_ERR_BASE_WRONG the block in question is as it was, on other errors it may be anything. */
+/* The size bytes that were coded against base, whatever dtype and level. dst may be base, which is
+ * then updated in place: on LMC_ERR_BASE_WRONG the block in question is as it was, on other errors
+ * it may be anything. */
 int liblmc_decode(void *dst, const void *base, size_t size, const void *src, size_t src_size)
 {
     lmc_tensor_options options = make_options("U64", base, size);

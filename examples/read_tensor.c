@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-/* The library asks for bytes at an offset; where they come from (a file, an object store, memory) is our business. */
+/* The library asks for bytes at an offset; where they come from (a file, an object store, memory)
+ * is our business. */
 static int read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *file = (FILE *)user;
@@ -23,8 +24,7 @@ static int read_at(void *user, uint64_t offset, void *dst, size_t size)
 static int open_source(lmc_source *source, const char *path)
 {
     FILE *file = fopen(path, "rb");
-    if (!file || fseeko(file, 0, SEEK_END) != 0)
-        return 0;
+    if (!file || fseeko(file, 0, SEEK_END) != 0) return 0;
     source->read_at = read_at;
     source->user = file;
     source->size = (uint64_t)ftello(file);
@@ -38,14 +38,12 @@ static enum lmc_status copy_tensor(lmc_reader *reader, const char *name)
     size_t file_number;
     unsigned char *data;
     enum lmc_status status = lmc_find_tensor(reader, NULL, name, &file_number, &tensor);
-    if (status != LMC_OK)
-        return status;
-    if (tensor->size > SIZE_MAX - 1)
-        return LMC_ERR_SIZE;
+    if (status != LMC_OK) return status;
+    if (tensor->size > SIZE_MAX - 1) return LMC_ERR_SIZE;
     data = (unsigned char *)malloc((size_t)tensor->size + 1);
-    if (!data)
-        return LMC_ERR_MEMORY;
-    fprintf(stderr, "%s: %s, %u dimensions, %llu bytes\n", name, tensor->dtype, tensor->rank, (unsigned long long)tensor->size);
+    if (!data) return LMC_ERR_MEMORY;
+    fprintf(stderr, "%s: %s, %u dimensions, %llu bytes\n", name, tensor->dtype, tensor->rank,
+            (unsigned long long)tensor->size);
     status = lmc_read_tensor(reader, file_number, tensor, 0, data, (size_t)tensor->size);
     if (status == LMC_OK && fwrite(data, 1, (size_t)tensor->size, stdout) != tensor->size)
         status = LMC_ERR_WRITE;
@@ -67,10 +65,8 @@ int main(int argc, char **argv)
         return 1;
     }
     status = lmc_open_reader(&reader, &source, NULL);
-    if (status == LMC_OK)
-        status = copy_tensor(reader, argv[2]);
-    if (status != LMC_OK)
-        fprintf(stderr, "%s: %s\n", argv[1], lmc_status_text(status));
+    if (status == LMC_OK) status = copy_tensor(reader, argv[2]);
+    if (status != LMC_OK) fprintf(stderr, "%s: %s\n", argv[1], lmc_status_text(status));
     lmc_free_reader(reader);
     fclose((FILE *)source.user);
     return status == LMC_OK && fflush(stdout) == 0 ? 0 : 1;

@@ -1,14 +1,22 @@
-/* replay.c - what a caller's prediction is worth: a training step, coded against what the optimizer makes of the step before
+/* replay.c - compresses a training step relative to a rerun of the optimizer
  * SPDX-License-Identifier: MIT
  *
  *   cc -O2 -ffp-contract=off replay.c -o replay -lm
- *   ./replay DIR_OLD DIR_NEW STEP     two adjacent steps, STEP the later one: master, exp_avg and exp_avg_sq.f32.safetensors in each
+ *   ./replay DIR_OLD DIR_NEW STEP     two adjacent steps, STEP the later one; each directory has
+ *                                     master, exp_avg and exp_avg_sq.f32.safetensors
  *   ./replay                          a toy training run of its own
  *
- * Whoever has step t, and the first moments m' of step t+1, can compute nearly all the rest of step t+1 as AdamW did: the gradient from m and m',
- * hence the second moments v'; from m' and v' the step of the weights, hence w'. Nearly: the optimizer rounded here and there in another order,
- * and those last bits are what is stored. Both sides must compute the same prediction to the last bit, so it takes additions, multiplications,
- * divisions and square roots only, which IEEE 754 defines to the last bit, and what it does not define (a cosine) is computed once and sent along. */
+ * The receiver has step t and gets the first moments m' of step t+1. It computes nearly all the
+ * rest of step t+1 as AdamW did:
+ *
+ *   m, m'  ->  the gradient g  ->  the second moments v'  ->  the update  ->  the weights w'
+ *
+ * The optimizer rounded some operations in another order. Only those last bits are stored.
+ *
+ * Both sides must compute the same prediction to the last bit. So it uses only additions,
+ * multiplications, divisions and square roots, which IEEE 754 defines to the last bit. The learning
+ * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it along.
+ */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
@@ -22,22 +30,31 @@
 #error "replay.c needs floats that are rounded after each operation: no -ffast-math, no x87"
 #endif
 #ifdef __clang__
-#pragma STDC FP_CONTRACT OFF /* gcc does not know it, and takes -ffp-contract=off (or -std=c99) instead: see is_contracted() */
+#pragma STDC FP_CONTRACT OFF /* gcc does not know it, and takes -ffp-contract=off (or -std=c99)    \
+                                instead: see is_contracted() */
 #endif
 
 enum { MASTER, EXP_AVG, EXP_AVG_SQ, N_ARRAYS, MAX_TENSORS = 1024 };
 static const char *const array_names[N_ARRAYS] = {"master", "exp_avg", "exp_avg_sq"};
 
-struct step { unsigned char *array[N_ARRAYS]; }; /* float32, little-endian, whatever the machine */
+struct step {
+    unsigned char *array[N_ARRAYS];
+}; /* float32, little-endian, whatever the machine */
 
 struct layout { /* of the arrays; both sides have it */
-    size_t n; /* elements */
+    size_t n;   /* elements */
     unsigned n_tensors;
-    struct { size_t begin, end; int decays; } tensor[MAX_TENSORS]; /* decays: has two dimensions, so weight decay applies */
+    struct {
+        size_t begin, end;
+        int decays;
+    } tensor[MAX_TENSORS]; /* decays: has two dimensions, so weight decay applies */
 };
 
-/* What the optimizer did, but for the gradients. The writer sends it along, in a file as metadata. */
-struct recipe { double learning_rate, beta1, beta2, eps, weight_decay; unsigned step; };
+/* What the optimizer did, except the gradients. The writer sends it along. */
+struct recipe {
+    double learning_rate, beta1, beta2, eps, weight_decay;
+    unsigned step;
+};
 
 /* -- floats -- */
 
@@ -57,14 +74,15 @@ static void put_float(unsigned char *array, size_t i, float x)
     for (k = 0; k < 4; k++) array[4 * i + k] = (unsigned char)(bits >> 8 * k);
 }
 
-/* 1 if this compiler makes one operation, rounded once, of a product and a sum: x * x = 1 + 2^-11 + 2^-24, of which a float has not the last bit. */
+/* 1 if this compiler fuses a product and a sum into one operation that rounds once. Here x * x is
+ * 1 + 2^-11 + 2^-24, and a float has no room for the last bit: it survives only if fused. */
 static int is_contracted(void)
 {
     volatile float x = 1.0f + 1.0f / 4096, y = -(1.0f + 1.0f / 2048);
     return x * x + y != 0.0f;
 }
 
-/* base^n by multiplications in one order: pow() may differ from library to library. */
+/* base^n by multiplications in a fixed order: pow() differs between C libraries. */
 static double power(double base, unsigned n)
 {
     double result = 1;
@@ -74,9 +92,11 @@ static double power(double base, unsigned n)
 
 /* -- the prediction -- */
 
-/* The second moments of the new step. m' = beta1 m + (1 - beta1) g gives the gradient g back, but for the rounding of m'. Rounding beta1 m
- * as the optimizer does, which took one operation for it, saves a tenth of a bit. */
-static void predict_exp_avg_sq(unsigned char *predicted, const struct step *old, const unsigned char *exp_avg, size_t n, const struct recipe *r)
+/* The second moments of the new step. m' = beta1 m + (1 - beta1) g is solved for the gradient g;
+ * the rounding of m' is lost. The optimizer rounded beta1 m by itself; doing the same saves a tenth
+ * of a bit per element. */
+static void predict_exp_avg_sq(unsigned char *predicted, const struct step *old,
+                               const unsigned char *exp_avg, size_t n, const struct recipe *r)
 {
     size_t i;
     for (i = 0; i < n; i++) {
@@ -88,16 +108,19 @@ static void predict_exp_avg_sq(unsigned char *predicted, const struct step *old,
 }
 
 /* The master weights of the new step, from its moments. */
-static void predict_master(unsigned char *predicted, const struct step *old, const unsigned char *exp_avg, const unsigned char *exp_avg_sq,
+static void predict_master(unsigned char *predicted, const struct step *old,
+                           const unsigned char *exp_avg, const unsigned char *exp_avg_sq,
                            const struct layout *layout, const struct recipe *r)
 {
-    const float correction = (float)(1 - power(r->beta2, r->step)), rate = (float)(r->learning_rate / (1 - power(r->beta1, r->step)));
+    const float correction = (float)(1 - power(r->beta2, r->step)),
+                rate = (float)(r->learning_rate / (1 - power(r->beta1, r->step)));
     const float keep = (float)(1 - r->learning_rate * r->weight_decay), eps = (float)r->eps;
     unsigned t;
     for (t = 0; t < layout->n_tensors; t++) {
         size_t i;
         for (i = layout->tensor[t].begin; i < layout->tensor[t].end; i++) {
-            const float w = get_float(old->array[MASTER], i) * (layout->tensor[t].decays ? keep : 1.0f);
+            const float w =
+                get_float(old->array[MASTER], i) * (layout->tensor[t].decays ? keep : 1.0f);
             const float root = sqrtf(get_float(exp_avg_sq, i) / correction) + eps;
             put_float(predicted, i, w - rate * get_float(exp_avg, i) / root);
         }
@@ -129,13 +152,17 @@ static lmc_tensor_options make_options(const unsigned char *prediction, size_t s
     return options;
 }
 
-struct packed { unsigned char *data; size_t size; };
+struct packed {
+    unsigned char *data;
+    size_t size;
+};
 
 /* prediction: or NULL. */
 static struct packed pack(const unsigned char *array, const unsigned char *prediction, size_t size)
 {
     const lmc_tensor_options options = make_options(prediction, size);
-    const size_t cap = (size_t)lmc_bound_tensor(size, &options), ws_size = lmc_tensor_workspace_size(&options);
+    const size_t cap = (size_t)lmc_bound_tensor(size, &options),
+                 ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
     struct packed packed;
     enum lmc_status status;
@@ -146,13 +173,16 @@ static struct packed pack(const unsigned char *array, const unsigned char *predi
     return packed;
 }
 
-/* To array, which may be the prediction. A prediction that differs from the writer's in one bit is refused. */
-static void unpack(unsigned char *array, size_t size, struct packed packed, const unsigned char *prediction)
+/* Decodes to array, which may be the prediction. Fails if the prediction differs from the writer's
+ * in a single bit. */
+static void unpack(unsigned char *array, size_t size, struct packed packed,
+                   const unsigned char *prediction)
 {
     const lmc_tensor_options options = make_options(prediction, size);
     const size_t ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
-    const enum lmc_status status = lmc_decode_tensor(array, 0, size, packed.data, packed.size, size, &options, ws, ws_size);
+    const enum lmc_status status =
+        lmc_decode_tensor(array, 0, size, packed.data, packed.size, size, &options, ws, ws_size);
     if (status != LMC_OK) fail("cannot decode: ", lmc_status_text(status));
     free(ws);
 }
@@ -164,8 +194,10 @@ static size_t packed_size(const unsigned char *array, const unsigned char *predi
     return packed.size;
 }
 
-/* The new step, the moments first, as the predictions need it: exp_avg against the old one, the others against their replay. */
-static void send_step(struct packed packed[N_ARRAYS], const struct step *old, const struct step *now, const struct layout *layout,
+/* Encodes the new step in the order of the predictions: exp_avg relative to the old one, then the
+ * others relative to their replay. */
+static void send_step(struct packed packed[N_ARRAYS], const struct step *old,
+                      const struct step *now, const struct layout *layout,
                       const struct recipe *recipe)
 {
     const size_t size = 4 * layout->n;
@@ -179,26 +211,31 @@ static void send_step(struct packed packed[N_ARRAYS], const struct step *old, co
 }
 
 /* The same predictions, from what has been received so far. */
-static void receive_step(struct step *now, const struct packed packed[N_ARRAYS], const struct step *old, const struct layout *layout,
+static void receive_step(struct step *now, const struct packed packed[N_ARRAYS],
+                         const struct step *old, const struct layout *layout,
                          const struct recipe *recipe)
 {
     const size_t size = 4 * layout->n;
     unpack(now->array[EXP_AVG], size, packed[EXP_AVG], old->array[EXP_AVG]);
     predict_exp_avg_sq(now->array[EXP_AVG_SQ], old, now->array[EXP_AVG], layout->n, recipe);
     unpack(now->array[EXP_AVG_SQ], size, packed[EXP_AVG_SQ], now->array[EXP_AVG_SQ]);
-    predict_master(now->array[MASTER], old, now->array[EXP_AVG], now->array[EXP_AVG_SQ], layout, recipe);
+    predict_master(now->array[MASTER], old, now->array[EXP_AVG], now->array[EXP_AVG_SQ], layout,
+                   recipe);
     unpack(now->array[MASTER], size, packed[MASTER], now->array[MASTER]);
 }
 
 /* -- where the steps come from -- */
 
-/* The recipe of the training run at hand. cos() may round otherwise elsewhere: hence it is called by the writer only. */
+/* The recipe of this training run. Only the writer calls cos(), which may round differently
+ * elsewhere. */
 static struct recipe make_recipe(unsigned step)
 {
     const double pi = 3.14159265358979323846, high = 6e-4, low = 1e-6;
     struct recipe recipe = {0, 0.9, 0.95, 1e-8, 0.1, 0};
     recipe.step = step;
-    recipe.learning_rate = step <= 100 ? high * step / 100 : low + (high - low) * (1 + cos(pi * (step - 100) / 1900)) / 2;
+    recipe.learning_rate = step <= 100
+                               ? high * step / 100
+                               : low + (high - low) * (1 + cos(pi * (step - 100) / 1900)) / 2;
     return recipe;
 }
 
@@ -216,7 +253,8 @@ static void free_step(struct step *step)
     for (a = 0; a < N_ARRAYS; a++) free(step->array[a]);
 }
 
-/* Finds the tensors in a header as safetensors itself writes it: "shape" and "data_offsets" after one another, no spaces. No parser of JSON. */
+/* Finds the tensors in a header as the safetensors library writes it: "shape" directly before
+ * "data_offsets", no spaces. This is no JSON parser. */
 static void parse_header(struct layout *layout, const char *header)
 {
     const char *at = header;
@@ -224,7 +262,9 @@ static void parse_header(struct layout *layout, const char *header)
     while ((at = strstr(at, "\"shape\":[")) != NULL) {
         unsigned long begin = 0, end = 0, n_commas = 0;
         for (at += 9; *at && *at != ']'; at++) n_commas += *at == ',';
-        if (layout->n_tensors == MAX_TENSORS || sscanf(at, "],\"data_offsets\":[%lu,%lu]", &begin, &end) != 2 || begin > end || (begin | end) % 4)
+        if (layout->n_tensors == MAX_TENSORS ||
+            sscanf(at, "],\"data_offsets\":[%lu,%lu]", &begin, &end) != 2 || begin > end ||
+            (begin | end) % 4)
             fail("cannot make out the header", "");
         layout->tensor[layout->n_tensors].begin = begin / 4;
         layout->tensor[layout->n_tensors].end = end / 4;
@@ -242,31 +282,38 @@ static void read_step(struct step *step, struct layout *layout, const char *dire
         unsigned char length[8];
         size_t header_size;
         FILE *file;
-        if (snprintf(path, sizeof path, "%s/%s.f32.safetensors", directory, array_names[a]) >= (int)sizeof path) fail("path too long: ", directory);
+        if (snprintf(path, sizeof path, "%s/%s.f32.safetensors", directory, array_names[a]) >=
+            (int)sizeof path)
+            fail("path too long: ", directory);
         file = fopen(path, "rb");
-        if (!file || fread(length, 1, 8, file) != 8 || length[4] | length[5] | length[6] | length[7]) fail("cannot read ", path);
-        header_size = length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+        if (!file || fread(length, 1, 8, file) != 8 ||
+            length[4] | length[5] | length[6] | length[7])
+            fail("cannot read ", path);
+        header_size =
+            length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
         header = (char *)allocate(header_size);
         if (fread(header, 1, header_size, file) != header_size) fail("cannot read ", path);
         if (a == 0) { /* the three are arrays of the same shapes */
             parse_header(layout, header);
             *step = allocate_step(layout->n);
         }
-        if (fread(step->array[a], 4, layout->n, file) != layout->n || fgetc(file) != EOF) fail("of another size than expected: ", path);
+        if (fread(step->array[a], 4, layout->n, file) != layout->n || fgetc(file) != EOF)
+            fail("of another size than expected: ", path);
         free(header);
         fclose(file);
     }
 }
 
-/* Even, -1 .. 1. */
+/* Uniform in -1 .. 1. */
 static float make_noise(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (float)(*state >> 40) / 8388608.0f - 1.0f;
 }
 
-/* Trains towards random weights, with noisy gradients of many magnitudes; the last two steps are what we want. The order of operations is not
- * that of the predictions above, as an optimizer's may not be. */
+/* Trains towards random weights, with noisy gradients of many magnitudes, and returns the last two
+ * steps. Its order of operations differs from that of the predictions above on purpose, as an
+ * optimizer's may. */
 static void train(struct step *old, struct step *now, struct layout *layout, unsigned n_steps)
 {
     const size_t n = 128 * 1024, n_matrix = n - 1024;
@@ -287,12 +334,14 @@ static void train(struct step *old, struct step *now, struct layout *layout, uns
     }
     for (s = 1; s <= n_steps; s++) {
         const struct recipe r = make_recipe(s);
-        const float correction1 = 1 - (float)power(r.beta1, s), correction2 = sqrtf(1 - (float)power(r.beta2, s));
+        const float correction1 = 1 - (float)power(r.beta1, s),
+                    correction2 = sqrtf(1 - (float)power(r.beta2, s));
         const float lr = (float)r.learning_rate;
         int a;
         for (a = 0; a < N_ARRAYS; a++) memcpy(old->array[a], now->array[a], 4 * n);
         for (i = 0; i < n; i++) {
-            float w = get_float(now->array[MASTER], i), m = get_float(now->array[EXP_AVG], i), v = get_float(now->array[EXP_AVG_SQ], i), g;
+            float w = get_float(now->array[MASTER], i), m = get_float(now->array[EXP_AVG], i),
+                  v = get_float(now->array[EXP_AVG_SQ], i), g;
             g = (w - target[i] + make_noise(&state)) * 0.001f * target[i];
             m = 0.9f * m + 0.1f * g;
             v = 0.95f * v + 0.05f * g * g;
@@ -319,7 +368,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [DIR_OLD DIR_NEW STEP]\n", argv[0]);
         return 2;
     }
-    if (is_contracted()) fail("compiled so that products and sums are contracted: use -ffp-contract=off", "");
+    if (is_contracted())
+        fail("compiled so that products and sums are contracted: use -ffp-contract=off", "");
     if (argc == 4) {
         read_step(&old, &old_layout, argv[1]);
         read_step(&now, &layout, argv[2]);
@@ -334,16 +384,21 @@ int main(int argc, char **argv)
     send_step(packed, &old, &now, &layout, &recipe);
     receive_step(&received, packed, &old, &layout, &recipe);
 
-    printf("%lu elements, bits per element:\n              direct    delta   replay\n", (unsigned long)layout.n);
+    printf("%lu elements, bits per element:\n              direct    delta   replay\n",
+           (unsigned long)layout.n);
     for (a = 0; a < N_ARRAYS; a++) {
         const double bits = 8.0 / (double)layout.n;
-        if (memcmp(now.array[a], received.array[a], size) != 0) fail("did not come back: ", array_names[a]);
-        printf("%-11s %8.3f %8.3f %8.3f%s\n", array_names[a], bits * (double)packed_size(now.array[a], NULL, size),
-               bits * (double)packed_size(now.array[a], old.array[a], size), bits * (double)packed[a].size, a == EXP_AVG ? " (the delta)" : "");
+        if (memcmp(now.array[a], received.array[a], size) != 0)
+            fail("did not come back: ", array_names[a]);
+        printf("%-11s %8.3f %8.3f %8.3f%s\n", array_names[a],
+               bits * (double)packed_size(now.array[a], NULL, size),
+               bits * (double)packed_size(now.array[a], old.array[a], size),
+               bits * (double)packed[a].size, a == EXP_AVG ? " (the delta)" : "");
         total += packed[a].size;
         free(packed[a].data);
     }
-    printf("all three: %.2f times smaller; with a bf16 copy of the master, which a snapshot stores as its rounding, %.2f times\nrestored\n",
+    printf("all three: %.2f times smaller; with a bf16 copy of the master, which a snapshot stores "
+           "as its rounding, %.2f times\nrestored\n",
            12.0 * (double)layout.n / (double)total, 14.0 * (double)layout.n / (double)total);
     free_step(&old);
     free_step(&now);

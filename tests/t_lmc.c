@@ -92,9 +92,9 @@ typedef char
 
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point)
 {
-    if (!quantizer->grid.step || quantizer->table_size) return 0;
-    return ((uint32_t)quantizer->scales[group] << 16) +
-           ((uint32_t)quantizer->grid.min + point) * quantizer->grid.step;
+    if (!quantizer->params.grid.step || quantizer->params.table_size) return 0;
+    return ((uint32_t)quantizer->params.scales[group] << 16) +
+           ((uint32_t)quantizer->params.grid.min + point) * quantizer->params.grid.step;
 }
 
 #if defined(_WIN32)

@@ -3,11 +3,12 @@
 
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
-#define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
+#define LMC__BLOCK_SYNC 0xB1u   /* spec 7 */
+#define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
+#define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
+#define LMC__LAYOUT_QUANTIZED 2u
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,

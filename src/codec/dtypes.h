@@ -1,16 +1,34 @@
 #pragma once
 #include "base/platform.h"
 
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * the width only, so this table serves encoders, and whoever computes sizes from shapes.
+ *
+ * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
+ * never change), a row here at that number, and its bits in the table of spec 5.1, which decoders
+ * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
+ * change of the format. Nothing in a block depends on it.
+ *
+ * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
+ * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
+ * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
+ * one byte have only one plane: 0. */
 static const struct {
-    const char *name;
-    uint8_t bits, width, is_float;
-} lmc__dtypes[LMC_DTYPE_COUNT] = {
+    const char *name; /* as in safetensors */
+    uint8_t bits;     /* of a logical element */
+    uint8_t width;    /* bytes of a coded element: 1, 2, 4 or 8 */
+    uint8_t rotates;
+} lmc__dtypes[] = {
     {"AUTO", 8, 1, 0},    {"BOOL", 8, 1, 0},    {"F4", 4, 1, 0},          {"F6_E2M3", 6, 1, 0},
     {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0},      {"I8", 8, 1, 0},          {"F8_E5M2", 8, 1, 0},
     {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
     {"I16", 16, 2, 0},    {"U16", 16, 2, 0},    {"F16", 16, 2, 1},        {"BF16", 16, 2, 1},
     {"I32", 32, 4, 0},    {"U32", 32, 4, 0},    {"F32", 32, 4, 1},        {"C64", 64, 4, 1},
     {"F64", 64, 8, 1},    {"I64", 64, 8, 0},    {"U64", 64, 8, 0}};
+
+/* Does not compile unless there is one row for each number. */
+typedef char
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
@@ -20,7 +38,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++)
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }

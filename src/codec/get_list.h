@@ -5,17 +5,38 @@
 #include "codec/tree.h"
 #include "codec/workspace.h"
 
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+ *
+ * A node's children are read first, the left one and then the right one, and merged by its mask:
+ * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ *
+ * Safety: the input is not trusted, and these functions are all that walks it. Each read is
+ * preceded by one comparison with what is left. Nothing that is read becomes an address or a
+ * length, but two: the number of ones of a mask, which is at most the n that is known already,
+ * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
+ * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
+ * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
+
+/* What all functions that read a payload pass on. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    const uint8_t *in, *end;
+    const uint8_t *in, *end; /* of the payload: what is left */
     lmc__ahead ahead;
 } lmc__decoder;
 
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
+
+/* The next size bytes of the payload, or NULL if there are not so many. */
+LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
+{
+    const uint8_t *const taken = d->in;
+    if (LMC__UNLIKELY((size_t)(d->end - d->in) < size)) return NULL;
+    d->in += size;
+    return taken;
+}
 
 /* The unused bits of the last of size bytes that hold n bits are zero. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
@@ -23,30 +44,28 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to the stack. Invariant: whatever the input
- * says, mask has n bits and no others, so its number of ones is at most n. */
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING) {
+    if (lmc__has_mode(nesting, n)) {
         LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
         mode = *d->in++;
     }
     if (mode == 0) {
-        LMC__CHECK((size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-        *mask = d->in;
-        d->in += size;
+        *mask = lmc__take(d, size);
+        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
     } else {
-        lmc__tree *tree = &d->scratch->trees[nesting + 1];
+        lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
         LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
-        LMC__TRY(lmc__get_node(d, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size));
+        LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
@@ -54,112 +73,114 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     return LMC_OK;
 }
 
-/* The children of Node(depth, x), which owns leaves [a, b) and is neither leaf nor flat. list and
- * spare: lists of n; the sides and, if it was nested, the mask are in spare and on the stack, list
- * is free again. */
-static enum lmc_status lmc__get_sides(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                      unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
-                                      size_t n, lmc__merged *sides)
+/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
+ * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
+ * list, which lent its room to both children in turn, is free for what they are merged to. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
+                                      uint8_t *spare, size_t n, lmc__merged *sides)
 {
-    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
+    const lmc__children children = lmc__get_children(tree, node);
     size_t n_right;
-    lmc__split split;
-    lmc__set_split(tree, depth, x, a, b, &split);
-    LMC__TRY(lmc__get_mask(d, nesting, n, &sides->mask));
+    LMC__TRY(lmc__get_mask(d, node.nesting, n, &sides->mask));
     n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
     sides->left.list = sides->right.list = NULL;
     sides->left.value = sides->right.value = 0;
-    if (split.is_left_leaf) sides->left.value = tree->symbol[a];
+    if (lmc__is_one_symbol(tree, children.left))
+        sides->left.value = tree->symbol[children.left.first_leaf];
     else {
         sides->left.list = spare;
-        LMC__TRY(
-            lmc__get_node(d, nesting, depth + 1, x, a, split.middle, spare, list, n - n_right));
+        LMC__TRY(lmc__get_node(d, children.left, spare, list, n - n_right));
     }
-    if (split.is_right_leaf) sides->right.value = tree->symbol[split.middle];
+    if (lmc__is_one_symbol(tree, children.right))
+        sides->right.value = tree->symbol[children.right.first_leaf];
     else {
         sides->right.list = spare + (n - n_right);
-        LMC__TRY(lmc__get_node(d, nesting, depth + 1, split.half, split.middle, b,
-                               spare + (n - n_right), list, n_right));
+        LMC__TRY(lmc__get_node(d, children.right, spare + (n - n_right), list, n_right));
     }
     return LMC_OK;
 }
 
-/* Node(depth, x), which owns leaves [a, b), to list; spare: a list of n.
- * Safety: every read of input is preceded by one comparison with what is left of it; nothing read
- * from the input is used as an address or a length, but the number of ones of a mask of n bits,
- * which is at most n. Recursion: at most 15 deep. */
-static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
-                                     unsigned a, unsigned b, uint8_t *list, uint8_t *spare,
+/* A node's n elements, to list; spare: a list of n. */
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
-    const lmc__tree *tree = &d->scratch->trees[nesting];
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
     const size_t row = (n + 7) / 8;
     uint8_t *const top = d->stack.top;
     lmc__merged sides;
-    unsigned flat;
+    unsigned flat_depth;
 
     if (n == 0) return LMC_OK;
-    if (b - a == 1) {
-        if (a != tree->escape) {
-            memset(list, tree->symbol[a], n);
-            return LMC_OK;
-        }
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
+    if (node.end_leaf - node.first_leaf == 1) {
+        if (node.first_leaf == tree->escape) {
+            const uint8_t *const symbols = lmc__take(d, n);
+            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            memcpy(list, symbols, n);
+        } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
     }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if (flat_depth) {
+        const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK((size_t)(d->end - d->in) >= flat * row, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat; i++)
-            LMC__CHECK(lmc__is_tail_clear(d->in + i * row, row, n), LMC_ERR_CORRUPT);
-        d->k->unflatten(list, d->in, n, tree->symbol + a, flat);
-        d->in += flat * row;
+        LMC__CHECK(bits, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat_depth; i++)
+            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
-    LMC__TRY(lmc__get_sides(d, nesting, depth, x, a, b, list, spare, n, &sides));
+    LMC__TRY(lmc__get_sides(d, node, list, spare, n, &sides));
     d->k->merge(list, sides.mask, n, sides.left, sides.right);
     d->stack.top = top;
     return LMC_OK;
 }
 
-/* A plane that is coded as a tree (d->in is behind its mode byte): to list or, where its root is a
- * merge, to *root, whose sides stay in spare and on the stack. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
+/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. */
+static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
-    lmc__tree *tree = &d->scratch->trees[0];
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
-    size_t size;
-    LMC__CHECK(d->end - d->in >= 2, LMC_ERR_CORRUPT);
-    first = d->in[0];
-    count = d->in[1] + 1u;
-    d->in += 2;
+    const uint8_t *const range = lmc__take(d, 2), *fields;
+    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    first = range[0];
+    count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    size = (n_fields + 1) / 2;
-    LMC__CHECK(first + count <= 256 && (size_t)(d->end - d->in) >= size, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || d->in[size - 1] >> 4 == 0, LMC_ERR_CORRUPT);
-    for (i = 0; i < count; i++) lengths[i] = d->in[i / 2] >> 4 * (i & 1) & 15;
+    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    fields = lmc__take(d, (n_fields + 1) / 2);
+    LMC__CHECK(fields, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
-        escape_length = d->in[count / 2] >> 4 * (count & 1) & 15;
+        escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
         LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
     }
     LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(tree, lengths, first, first + count - 1, escape_length),
+    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length),
                LMC_ERR_CORRUPT);
-    d->in += size;
-    if (lmc__tree_flat_depth(tree, 0, tree->n_leaves, 0)) {
-        root->mask = NULL;
-        return lmc__get_node(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n);
-    }
-    return lmc__get_sides(d, 0, 0, 0, 0, tree->n_leaves, list, spare, n, root);
+    return LMC_OK;
 }
 
-/* A list of n > 0 bytes (spec 8); spare: a list of n. *side may lie in the input or on the stack.
- */
+/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
+ * *root, whose sides stay in spare and on the stack: then the caller merges, perhaps on the way to
+ * somewhere else. root->mask NULL: it is in list. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
+                                     size_t n, lmc__merged *root)
+{
+    const lmc__tree *const tree = &d->scratch->trees[0];
+    lmc__node node;
+    LMC__TRY(lmc__get_tree_header(d, has_escape));
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) {
+        root->mask = NULL;
+        return lmc__get_node(d, node, list, spare, n);
+    }
+    return lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
+ * input behind it make it a list as it is, or on the stack. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -175,18 +196,16 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW &&
-        (size_t)(d->end - d->in) >= n + LMC__PAD) { /* a list where it lies */
-        side->list = d->in;
-        d->in += n;
+    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
+        side->list = lmc__take(d, n);
         return LMC_OK;
     }
     side->list = list = lmc__push_list(&d->stack, n);
     LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
-        LMC__CHECK((size_t)(d->end - d->in) >= n, LMC_ERR_CORRUPT);
-        memcpy(list, d->in, n);
-        d->in += n;
+        const uint8_t *const raw = lmc__take(d, n);
+        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        memcpy(list, raw, n);
         return LMC_OK;
     }
     top = d->stack.top;

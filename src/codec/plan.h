@@ -2,9 +2,18 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 #include "codec/workspace.h"
+#include "codec/huffman.h"
 
-/* log2(v) * 65536 for v >= 1, within 8; the same on every machine. Between the entries of the
- * table: straight lines. */
+/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+ * that is known of the list are the counts of its symbols, mostly in a sample.
+ *
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
+ * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
+ * all but agree that digit would decide what is written. The same input must give the same bytes on
+ * every machine. */
+
+#ifndef LMC_NO_ENCODER
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -22,8 +31,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
     if (exponent <= 6)
-        return (exponent << 16) +
-               table[(v << (6 - exponent)) - 64]; /* most counts of a sample: between no entries */
+        return (exponent << 16) + table[(v << (6 - exponent)) -
+                                        64]; /* an entry of the table: most counts of a sample */
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -31,100 +40,23 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* total * log2(total) - sum of counts * log2(counts): the order-0 information of counts, in bits,
- * rounded down. */
-static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+/* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
+ * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
+ * lmc__log2 never descends. */
+static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
     int s;
     for (s = 0; s < 256; s++)
         if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
-    return bits > symbols ? (bits - symbols) >> 16 : 0;
+    return bits - symbols;
 }
 
-/* Huffman code lengths of weights[0, n) in descending order, n >= 2, at most LMC__MAX_LENGTH:
- * lengths ascend. Two queues (van Leeuwen, 1976): leaves from the lightest up, and the sums made so
- * far, which come in ascending order. */
-static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
+/* The same in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
 {
-    uint32_t sum[256]; /* inner nodes, in the order they are made; node i has index n + i */
-    uint16_t parent[512];
-    uint8_t depth[256]; /* of inner nodes */
-    unsigned leaf = n, next = 0, made, i, kraft = 0;
-    const unsigned one = 1u << LMC__MAX_LENGTH;
-    for (made = 0; made < n - 1; made++) {
-        uint32_t w = 0;
-        for (i = 0; i < 2; i++) {
-            unsigned child;
-            if (leaf > 0 && (next == made || weights[leaf - 1] <= sum[next])) {
-                child = --leaf;
-                w += weights[child];
-            } else {
-                child = n + next;
-                w += sum[next++];
-            }
-            parent[child] = (uint16_t)made;
-        }
-        sum[made] = w;
-    }
-    depth[n - 2] = 0;
-    for (i = n - 2; i-- > 0;)
-        depth[i] = (uint8_t)(depth[parent[n + i]] + 1); /* a parent is made after its children */
-    for (i = 0; i < n; i++) {
-        lengths[i] = (uint8_t)lmc__min(depth[parent[i]] + 1u, LMC__MAX_LENGTH);
-        kraft += one >> lengths[i];
-    }
-    /* Cut lengths took too much of the code space: lengthen the lightest that can be, then give
-     * back what is left over. */
-    for (i = n; kraft > one;) {
-        if (lengths[i - 1] == LMC__MAX_LENGTH) {
-            i--;
-            continue;
-        }
-        lengths[i - 1]++;
-        kraft -= one >> lengths[i - 1];
-    }
-    for (i = 0; i < n && kraft < one; i++)
-        while (lengths[i] > 1 && kraft + (one >> lengths[i]) <= one) {
-            kraft += one >> lengths[i];
-            lengths[i]--;
-        }
-    for (i = 1; i < n; i++) { /* the repair can break the order by a step or two */
-        uint8_t length = lengths[i];
-        unsigned j = i;
-        for (; j > 0 && lengths[j - 1] > length; j--) lengths[j] = lengths[j - 1];
-        lengths[j] = length;
-    }
+    return lmc__entropy_q16(counts, total) >> 16;
 }
-
-/* The counts of weights rise to a peak and fall again: taking the smaller of both ends all but
- * sorts them. */
-static void lmc__sort_descending(uint32_t *v, unsigned n)
-{
-    uint32_t sorted[256];
-    unsigned first = 0, last = n - 1, gap, i;
-    for (i = n; i > 0;) sorted[--i] = v[first] < v[last] ? v[first++] : v[last--];
-    for (gap = n > 40 ? 121 : 1; gap > 0; gap = gap / 3) /* Shell's sort; gaps by Knuth */
-        for (i = gap; i < n; i++) {
-            uint32_t x = sorted[i];
-            unsigned j = i;
-            for (; j >= gap && sorted[j - gap] < x; j -= gap) sorted[j] = sorted[j - gap];
-            sorted[j] = x;
-        }
-    memcpy(v, sorted, n * sizeof *v);
-}
-
-/* What a plane's counts say. */
-enum lmc__choice {
-    LMC__CHOOSE_RAW,
-    LMC__CHOOSE_CONSTANT,
-    LMC__CHOOSE_TREE,
-    LMC__CHOOSE_PACKED /* by joint coding only */
-};
-
-/* A tree must save 1/LMC__MIN_SAVING of the plane, or raw is chosen: it decodes at the speed of a
- * copy. */
-#define LMC__MIN_SAVING 200u
 
 static unsigned lmc__count_symbols(const uint32_t counts[256])
 {
@@ -133,26 +65,69 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* Not worth a tree. For each symbol 1 / (2 ln 2) of a bit is added, about 6/8: by that a sample's
- * entropy is too low (Miller, 1955). With 7/8, planes near the border count as raw, too: two
- * standard deviations for 2048 elements of 256 symbols. */
+/* What the counts say of a list. */
+enum lmc__choice {
+    LMC__CHOOSE_RAW,
+    LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
+    LMC__CHOOSE_TREE,
+    LMC__CHOOSE_PACKED /* of a plane below one that is coded jointly with it (spec 7.4) */
+};
+
+/* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a
+ * copy. */
+#define LMC__MIN_SAVING 200u
+
+/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
+ * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
+ * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
+ * 256 symbols. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* Choose how to code n elements of which `total`, a sample or all of them, were counted. CONSTANT
- * means: the sample is. The tree: Huffman lengths over the counted symbols; the rarest go to the
- * escape as long as that costs less than a 512th of a bit per element (fewer nodes to walk), as
- * does every symbol that a sample did not see. */
+/* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
+ * order: count << 8 in descending order; *escaped: what of the total has no code.
+ *
+ * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
+ * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
+ * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
+ * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
+ * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
+                                 uint32_t *escaped)
+{
+    uint64_t sum_log = 0; /* of c log2 c, over the escaped symbols */
+    unsigned n_kept = n_symbols, i;
+    *escaped = 0;
+    for (i = n_symbols - 1; i >= 1; i--) {
+        const uint32_t count = order[i] >> 8, sum = *escaped + count;
+        const uint64_t with_log = sum_log + (uint64_t)count * lmc__log2(count);
+        const uint64_t loss =
+            ((uint64_t)sum * (8u << 16) + with_log - (uint64_t)sum * lmc__log2(sum)) >> 8;
+        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break;
+        *escaped = sum;
+        sum_log = with_log;
+        n_kept = i;
+    }
+    return n_kept;
+}
+
+/* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
+ *
+ * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
+ * that is why a code may be made from a sample at all. (Counting all of a plane would take several
+ * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
+ * costs size, never correctness: a tree that gets longer than the list is given up for raw
+ * (lmc__put_planned). */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[257], escaped = 0;
-    uint8_t lengths[257];
-    uint64_t bits = 0, escaped_log = 0;
+    uint32_t weights[256], escaped;
+    uint8_t lengths[256];
+    uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, i, s;
     const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
     const int sampled = total < n;
@@ -168,33 +143,19 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
     lmc__sort_descending(order, n_symbols);
-
-    /* Escaping the symbols from rank i on costs: 8 bits each, less the information of which one of
-     * them it is. */
-    n_kept = n_symbols;
-    for (i = n_symbols - 1; i >= 1; i--) {
-        const uint32_t count = order[i] >> 8, with = escaped + count;
-        const uint64_t with_log = escaped_log + (uint64_t)count * lmc__log2(count);
-        uint64_t loss =
-            ((uint64_t)with * (8u << 16) + with_log - (uint64_t)with * lmc__log2(with)) >>
-            8; /* bits / 256 */
-        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11))
-            break; /* a header field is worth 4 bits */
-        escaped = with;
-        escaped_log = with_log;
-        n_kept = i;
-    }
+    n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
     has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
-    n_leaves = n_kept + (has_escape ? 1u : 0u);
+    n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {
-        uint32_t w = escaped ? escaped : 1;
+        const uint32_t w = escaped ? escaped : 1;
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
     lmc__huffman_lengths(lengths, weights, n_leaves);
 
-    /* The escape is the last leaf, whatever its weight: the lengths stay the same set. */
+    /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
+     * symbols that are rarer than it move up; the lengths stay the same set. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;
@@ -207,9 +168,11 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    bits += n_symbols; /* the sample's luck, twice: its counts look more skewed than they are, and
-                          the code fits them, not the rest */
+    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
+     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    bits += n_symbols;
     if (bits >= enough) return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
+#endif /* LMC_NO_ENCODER */

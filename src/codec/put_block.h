@@ -6,50 +6,85 @@
 #include "codec/dtypes.h"
 #include "codec/workspace.h"
 #include "codec/sample.h"
+#include "codec/block_header.h"
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
-#include "codec/put_quantised.h"
 
+/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
+ * smallest as far as that is known without trying everything. A payload is never larger than the
+ * elements, so a block is never larger than lmc_bound_block says. */
+
+#ifndef LMC_NO_ENCODER
+/* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
-    unsigned width, prediction, grouping;
-    int rotate;
-    lmc__joint joint;
+    unsigned prediction, grouping; /* header fields; 0, 0: directly */
+    int subtract;                  /* the residual is subtracted; without a prediction: rotated */
+    unsigned joint;                /* bits of joint coding */
     lmc__block_crcs crcs;
     size_t payload_size; /* 0: stored */
 } lmc__block_coding;
 
+/* Without the prediction: in planes or, if that is not smaller, stored (which is left to the
+ * caller; the CRC is set). */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                               const uint8_t *src, size_t n, enum lmc_level level)
+                               const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
+    lmc__joint joint;
     int has_crc = 0;
     coding->prediction = coding->grouping = 0;
+    coding->subtract = block->rotate;
     coding->crcs.base = 0;
-    coding->joint.extra = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, src, n, coding->width, coding->rotate,
-                                           level, &coding->joint, &coding->crcs.content, &has_crc);
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, src, n * coding->width);
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
+    coding->joint = joint.extra;
+    if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }
 
-/* Leaves coding as it is if that is not smaller than cap and than the elements. */
-static void lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, const lmc__delta *delta,
-                              uint8_t *dst, size_t cap, const uint8_t *src, const uint8_t *base,
-                              size_t n, enum lmc_level level)
+/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
+ * leaves coding as it is, if it does not fit. */
+static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
+                             const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
     lmc__block_crcs crcs;
-    const size_t payload_size =
-        lmc__put_delta(e, dst, cap, src, base, n, coding->width, delta, level, &crcs);
+    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
     e->stack.top = top;
-    if (payload_size == 0) return;
+    if (payload_size == 0) return 0;
     coding->prediction = 1;
     coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
                        delta->grouping.n_natural << 4;
-    coding->rotate = delta->subtract;
-    coding->joint.extra = 0;
+    coding->subtract = delta->subtract;
+    coding->joint = 0;
     coding->crcs = crcs;
     coding->payload_size = payload_size;
+    return 1;
+}
+
+/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
+ * that most blocks are coded once:
+ *
+ *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
+ *   2  else without the prediction: the best so far;
+ *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
+ * nothing, or 1 has shown that it takes more than the best.
+ *
+ * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    if (verdict == LMC__DELTA) {
+        too_small = delta.worth;
+        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
+    }
+    lmc__encode_direct(e, coding, dst, cap, block);
+    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
+    if (verdict == LMC__DIRECT || best <= too_small) return;
+    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
+    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
@@ -59,54 +94,36 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
                                          size_t ws_size)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    enum lmc__verdict verdict = LMC__DIRECT;
     lmc__block_coding coding;
-    lmc__delta delta;
     lmc__encoder e;
-    size_t n, cap, tried = 0; /* bytes in which the delta does not fit */
+    lmc__block block;
+    unsigned header;
+    size_t cap;
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    memset(&coding, 0, sizeof coding);
-    coding.width = lmc_dtype_width(dtype);
-    coding.rotate = lmc__dtypes[dtype].is_float;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &coding.width, &coding.rotate);
-    n = size / coding.width;
-    if (base)
-        verdict = lmc__plan_delta(&e, &delta, src, base, n, coding.width, coding.rotate, level);
-    if (verdict == LMC__DELTA) {
-        lmc__encode_delta(&e, &coding, &delta, payload, lmc__min(cap, delta.worth), src, base, n,
-                          level);
-        if (coding.prediction == 0) { /* the sample has promised too much */
-            verdict = LMC__EITHER;
-            tried = delta.worth;
-        }
-    }
-    if (coding.prediction == 0) lmc__encode_direct(&e, &coding, payload, cap, src, n, level);
-    if (verdict == LMC__EITHER && coding.payload_size - 1 >= tried) { /* stored: payload_size 0 */
-        const size_t direct_size = coding.payload_size;
-        lmc__encode_delta(&e, &coding, &delta, payload, direct_size ? direct_size - 1 : cap, src,
-                          base, n, level);
-        if (coding.prediction == 0 && direct_size)
-            lmc__encode_direct(&e, &coding, payload, cap, src, n,
-                               level); /* again what was overwritten */
-    }
+    block.src = src;
+    block.base = base;
+    block.level = level;
+    block.width = lmc_dtype_width(dtype);
+    block.rotate = lmc__dtypes[dtype].rotates;
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
+    block.n = size / block.width;
+    lmc__encode_payload(&e, &coding, payload, cap, &block);
+    header = lmc__log2_width(block.width);
     if (coding.payload_size) {
-        const unsigned residual = coding.rotate ? 4u : 0u;
-        lmc__put_block_header(out,
-                              lmc__log2_width(coding.width) | residual | coding.joint.extra << 3 |
-                                  LMC__LAYOUT_PLANES << 5,
-                              coding.prediction, coding.grouping, n, coding.payload_size,
-                              coding.crcs, k, position);
+        header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
+                  coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
         coding.payload_size = size;
         memcpy(payload, src, size);
-        lmc__put_block_header(out, lmc__log2_width(coding.width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, coding.crcs, k, position);
     }
+    lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
+                          coding.payload_size, coding.crcs, k, position);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
@@ -132,44 +149,4 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
-
-/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
-static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const uint8_t *src, size_t size,
-                                             const uint8_t *second, const lmc_quantizer *q,
-                                             uint64_t first, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
-                                             const uint8_t **content)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t n = size / q->width;
-    lmc__block_crcs crcs;
-    uint8_t *restored;
-    size_t cap, payload_size;
-    lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    restored = lmc__push_list(&e.stack, size);
-    if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size =
-        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
-    if (payload_size)
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
-                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
-    else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
-        memcpy(payload, restored, size);
-        crcs.base = 0;
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, crcs, k, position);
-    }
-    *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
-    return LMC_OK;
-}
+#endif /* LMC_NO_ENCODER */

@@ -5,9 +5,27 @@
 #include "codec/tree.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
+#include "codec/sample.h"
 
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                         unsigned b, uint8_t *list, uint8_t *spare, size_t n);
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+ *
+ * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
+ * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
+ * go left, and those that go right. The mask is written, then the same is done to the left list and
+ * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
+ * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
+ * there once, in vectors of up to 64, without a branch or a table per element.
+ *
+ * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
+ * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
+ * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
+ * Huffman code alone can do.
+ *
+ * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
+ * and the list, which partitioning has overwritten, is gone. */
+
+#ifndef LMC_NO_ENCODER
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
@@ -21,17 +39,45 @@ static int lmc__is_worth_nesting(size_t n, size_t ones)
     return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
 }
 
-/* The level (spec 8.4) for masks whose rarer bit is `ones` of n. The first two borders are where
- * the costs of the trees are equal; behind them levels are 2^-(L / 2 + 1), and the nearest in the
- * logarithm is taken. */
-static unsigned lmc__choose_level(size_t ones, size_t n)
+/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+ * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
+ * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
+ * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
+ * planes; the best codes would save little more there and have 43 nodes, so these two have few
+ * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
+ * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
+static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {25690, 20289, 13777, 9742, 6889,
-                                                            4871,  3444,  2436,  1722};
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
+        25690, 20289,                               /* 0.392, 0.310; in 1/65536 */
+        13777, 9742,  6889, 4871, 3444, 2436, 1722, /* 2^-2.25, 2^-2.75, ... 2^-5.25 */
+    };
     unsigned level = 0;
-    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)ones << 16 < (uint64_t)n * border[level])
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)rarer << 16 < (uint64_t)n * border[level])
         level++;
     return level;
+}
+
+/* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
+ * if it would not be smaller. list and spare: lists of size. */
+static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
+                             unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
+                             uint8_t *spare)
+{
+    lmc__tree *const tree = &e->scratch->trees[nesting + 1];
+    uint8_t *const out = e->out, *const end = e->end;
+    size_t coded = size;
+    unsigned i;
+    lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
+    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+    e->k->map(list, mask, size, tree->rank);
+    e->out = code;
+    e->end = code + size - 1; /* it must save a byte */
+    if (lmc__put_node(e, lmc__root_of(tree, nesting + 1), list, spare, size))
+        coded = (size_t)(e->out - code);
+    e->out = out;
+    e->end = end;
+    return coded;
 }
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
@@ -39,30 +85,21 @@ static unsigned lmc__choose_level(size_t ones, size_t n)
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    const size_t size = (n + 7) / 8;
     uint8_t *const mode = e->out;
     if (lmc__is_worth_nesting(n, ones)) {
-        const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-        lmc__tree *tree = &e->scratch->trees[nesting + 1];
-        uint8_t *const end = e->end, *const top = e->stack.top;
-        uint8_t *list = lmc__push_list(&e->stack, size), *spare = lmc__push_list(&e->stack, size);
-        uint8_t *code = lmc__push_list(&e->stack, size);
-        size_t coded = size;
-        if (code) {
-            unsigned i;
-            lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
-            for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
-            e->k->map(list, mask, size, tree->rank);
-            e->out = code;
-            e->end = code + size - 1; /* it must save a byte */
-            if (lmc__put_node(e, nesting + 1, 0, 0, 0, tree->n_leaves, list, spare, size))
-                coded = (size_t)(e->out - code);
-        }
-        e->end = end;
-        e->out = mode;
+        const unsigned polarity = ones > n - ones;
+        const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
+        uint8_t *const top = e->stack.top;
+        uint8_t *const list = lmc__push_list(&e->stack, size);
+        uint8_t *const spare = lmc__push_list(&e->stack, size);
+        uint8_t *const code = lmc__push_list(&e->stack, size);
+        const size_t coded =
+            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
+                 : size;
         e->stack.top = top;
         if (coded < size) {
-            if (coded + 1 > (size_t)(end - mode)) return 0;
+            if (coded + 1 > (size_t)(e->end - mode)) return 0;
             mode[0] = (uint8_t)(1 + 2 * level + polarity);
             memcpy(mode + 1, code, coded);
             e->out += coded + 1;
@@ -76,74 +113,71 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     return 1;
 }
 
-/* The same where masks of so few bits and so deep have no mode byte. */
+/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
+ * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                               size_t ones)
 {
     const size_t row = (n + 7) / 8;
-    if (n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING)
-        return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
     return 1;
 }
 
-/* What is left of an inner node that is partitioned: its mask, which may lie at e->out already, and
- * the children; left and right are the two lists, each with room for n. Returns 0 if there is no
- * room. */
-static int lmc__put_sides(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                          unsigned b, const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
+/* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
+ * output already, and the children; left and right are the two lists, each with room for n. Returns
+ * 0 if there is no room.
+ *
+ * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
+ * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
+ * left is free, and is the spare of the right child. */
+static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
+                          const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    uint8_t *const top = e->stack.top;
-    lmc__split split;
-    lmc__set_split(&e->scratch->trees[nesting], depth, x, a, b, &split);
-    if (!lmc__put_list_mask(e, nesting, mask, n, n_right)) return 0;
-    e->stack.top = top;
-    /* The left child works in place, with what is behind the right list as its spare; then its room
-     * is the right child's spare. */
-    return lmc__put_node(e, nesting, depth + 1, x, a, split.middle, left, right + n_right,
-                         n - n_right) &&
-           lmc__put_node(e, nesting, depth + 1, split.half, split.middle, b, right, left, n_right);
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+           lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
+           lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* Node(depth, x) of the tree of this nesting, which owns leaves [a, b); list: ranks of its n
- * elements, overwritten; spare: a list of n. Returns 0 if there is no room. */
-static int lmc__put_node(lmc__encoder *e, unsigned nesting, unsigned depth, unsigned x, unsigned a,
-                         unsigned b, uint8_t *list, uint8_t *spare, size_t n)
+/* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
+ * spare: a list of n. Returns 0 if there is no room. */
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
-    const lmc__tree *tree = &e->scratch->trees[nesting];
+    const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
-    unsigned flat, has_mode;
-    size_t n_right;
+    lmc__children children;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
     uint8_t *mask, *const top = e->stack.top;
-    lmc__split split;
     int fits;
 
-    if (n == 0 || (b - a == 1 && a != tree->escape)) return 1;
-    if (b - a == 1) {
+    if (n == 0 || lmc__is_one_symbol(tree, node)) return 1;
+    if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
         if (n > room) return 0;
         e->k->map(e->out, list, n, tree->symbol);
         e->out += n;
         return 1;
     }
-    flat = lmc__tree_flat_depth(tree, a, b, depth);
-    if (flat) {
-        if (flat * row > room) return 0;
-        e->k->flatten(e->out, list, n, a, flat);
-        e->out += flat * row;
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if (flat_depth) {
+        if (flat_depth * row > room) return 0;
+        e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
+        e->out += flat_depth * row;
         return 1;
     }
-    lmc__set_split(tree, depth, x, a, b, &split);
-    has_mode = n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
-    mask = e->out + has_mode;
-    if (has_mode + row > room) { /* it may yet fit if it is nested */
-        if (!has_mode || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
+    children = lmc__get_children(tree, node);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
+    mask = e->out + mode_size;
+    if (mode_size + row > room) { /* it may yet fit if it is nested */
+        if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, split.is_left_leaf ? NULL : list,
-                              split.is_right_leaf ? NULL : spare, list, n, split.middle);
-    fits = lmc__put_sides(e, nesting, depth, x, a, b, mask, list, spare, n, n_right);
+    n_right = e->k->partition(mask, lmc__is_one_symbol(tree, children.left) ? NULL : list,
+                              lmc__is_one_symbol(tree, children.right) ? NULL : spare, list, n,
+                              children.right.first_leaf);
+    fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
     e->stack.top = top;
     return fits;
 }
@@ -178,23 +212,96 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* One plane of n elements (spec 8), as the plan says; row and spare are lists and are overwritten.
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
  * Returns 0 if there is no room. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
-    lmc__tree *tree = &e->scratch->trees[0];
+    lmc__tree *const tree = &e->scratch->trees[0];
     if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
     e->k->map(row, row, n, tree->rank);
-    return lmc__put_node(e, 0, 0, 0, 0, tree->n_leaves, row, spare, n);
+    return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
 }
 
-/* The same for a plane that has been mapped by e->scratch->root_tree and partitioned. */
+/* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
-    lmc__tree *tree = &e->scratch->trees[0];
+    lmc__tree *const tree = &e->scratch->trees[0];
+    lmc__node node;
     *tree = e->scratch->root_tree;
+    node = lmc__root_of(tree, 0);
     return lmc__put_tree_header(e, plan) &&
-           lmc__put_sides(e, 0, 0, 0, 0, tree->n_leaves, root->mask, row, spare, n, root->n_right);
+           lmc__put_sides(e, node, lmc__get_children(tree, node), root->mask, row, spare, n,
+                          root->n_right);
 }
+
+/* A list of bytes that are all alike. Returns 0 if there is no room. */
+static int lmc__put_constant(lmc__encoder *e, uint8_t value)
+{
+    if (e->end - e->out < 2) return 0;
+    e->out[0] = LMC__PLANE_CONSTANT;
+    e->out[1] = value;
+    e->out += 2;
+    return 1;
+}
+
+/* A list as it is. Returns 0 if there is no room. */
+static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
+{
+    if ((size_t)(e->end - e->out) < n + 1) return 0;
+    e->out[0] = LMC__PLANE_RAW;
+    memcpy(e->out + 1, row, n);
+    e->out += n + 1;
+    return 1;
+}
+
+/* How lmc__put_planned ends. */
+enum lmc__put {
+    LMC__PUT_NO_ROOM,
+    LMC__PUT_DONE,
+    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
+                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
+                        by lmc__put_raw */
+};
+
+/* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
+ * lmc__put_root, or NULL. */
+static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
+                                      const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
+                                      uint8_t *spare, size_t n)
+{
+    uint8_t *const start = e->out, *const end = e->end;
+    int fits;
+    if (choice == LMC__CHOOSE_CONSTANT ||
+        (choice == LMC__CHOOSE_TREE && plan->is_one_symbol && e->k->is_constant(row, n)))
+        return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    if (choice == LMC__CHOOSE_RAW)
+        return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    e->end = start + lmc__min((size_t)(end - start), n);
+    fits =
+        root ? lmc__put_root(e, plan, root, row, spare, n) : lmc__put_tree(e, plan, row, spare, n);
+    e->end = end;
+    if (fits) return LMC__PUT_DONE;
+    e->out = start;
+    return LMC__PUT_SPOILED;
+}
+
+/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
+ * there is no room. */
+static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
+                         size_t n, enum lmc_level level)
+{
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
+    if (choice == LMC__CHOOSE_TREE) {
+        enum lmc__put put;
+        memcpy(work, row, n);
+        put = lmc__put_planned(e, choice, plan, NULL, work, spare, n);
+        if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
+    }
+    return lmc__put_raw(e, row, n);
+}
+#endif /* LMC_NO_ENCODER */

@@ -5,8 +5,29 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
-/* The element of n where the sample's run i starts: every fourth step, then the ones behind these,
- * and so on; so every quarter is a sample of the whole block, too. */
+#ifndef LMC_NO_ENCODER
+/* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
+ * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
+ * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
+ * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
+ * elements would lie in the same columns. It is the same for every block of a size: no random
+ * numbers, so that the bytes that are written depend on the input only. */
+#define LMC__SAMPLE_RUN 64u
+#define LMC__SAMPLE_RUNS 128u
+#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
+
+/* What a block is encoded from. */
+typedef struct lmc__block {
+    const uint8_t *src;  /* n elements of width bytes */
+    const uint8_t *base; /* their prediction; or NULL */
+    size_t n;
+    unsigned width;
+    int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
+    enum lmc_level level;
+} lmc__block;
+
+/* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
+ * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -17,7 +38,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so far ahead, at most the 32 of a quarter: they lie where no hardware expects
+/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
  * them. */
 #define LMC__SAMPLE_AHEAD 16u
 
@@ -27,7 +48,7 @@ typedef struct lmc__sample {
     size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
-/* Returns 0 if there is no room, which cannot happen: see lmc_workspace_size. */
+/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
 static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
     unsigned p;
@@ -47,7 +68,9 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
     for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
 }
 
-/* Quarters [first, last) of the sample. Returns the number of elements. */
+/* Splits quarters [first, last) of the sample into its planes, from the start on, and returns how
+ * many elements that are. Two quarters are often enough, so callers take the rest only where it is
+ * wanted. Where the sample is the whole block, all of it belongs to the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
                                unsigned last, const uint8_t *src, unsigned width, int rotate)
 {
@@ -69,12 +92,45 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
     return (to - from) * LMC__SAMPLE_RUN;
 }
 
-/* LMC_AUTO: width and rotation whose planes have the least order-0 information, by a sample; width
- * 1 if in doubt. */
+/* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
+ * one place first, for counting begins and ends with eight tables. */
+static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
+                                         size_t n, enum lmc_level level)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    uint8_t *const top = e->stack.top, *sample = NULL;
+    enum lmc__choice choice;
+    size_t total = n;
+    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
+        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (sample) {
+        uint32_t i;
+        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        total = LMC__SAMPLE_SIZE;
+    }
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, sample ? sample : list, total);
+    e->stack.top = top;
+    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
+    if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
+        choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
+    return choice;
+}
+
+/* LMC_AUTO: the width and rotation whose planes have the least order-0 information, in a sample.
+ * *width and *rotate are set for bytes already; more is chosen only if it is better by a 128th, for
+ * a wrong guess costs more than a missed one gains.
+ *
+ * Width 1 is tried without rotation only: it would do nothing but rename the symbols. Samples of
+ * different widths are different in size, so bits per byte of input are compared (in 1/1024). A
+ * plane is taken for 128 bits more than its entropy, and for raw at most, so that planes which are
+ * all but incompressible do not decide by their luck. */
 static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
                              int *rotate)
 {
     uint8_t *const top = e->stack.top;
+    uint32_t *const counts = e->scratch->counts[0];
     uint64_t best = UINT64_MAX;
     unsigned w, p;
     int r;
@@ -85,17 +141,14 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             lmc__sample sample;
             if (!lmc__begin_sample(e, &sample, size / w, w)) break;
             total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
-            /* Samples of different size: compare bits per byte of input. A plane that is nearly
-             * incompressible counts as raw. */
             for (p = 0; p < w; p++) {
-                memset(e->scratch->counts[0], 0, sizeof e->scratch->counts[0]);
-                lmc__count_bytes(e->scratch->counts[0], sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(e->scratch->counts[0], (uint32_t)total) + 128,
-                                   total * 8);
+                memset(counts, 0, sizeof e->scratch->counts[0]);
+                lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+                bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
             }
             e->stack.top = top;
             bits = (bits << 10) / (total * w);
-            if (bits + (best >> 7) < best) { /* better by a 128th */
+            if (bits + (best >> 7) < best) {
                 best = bits;
                 *width = w;
                 *rotate = r;
@@ -103,3 +156,4 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+#endif /* LMC_NO_ENCODER */

@@ -2,7 +2,41 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 
-/* spec 8.4; python3 spec/frozen_trees.py --c */
+/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+ *
+ * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
+ * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
+ * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
+ * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
+ * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
+ * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
+ * leaves are in order of length, one number for each length says where they start; no node is
+ * stored anywhere, in memory or in the file.
+ *
+ * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
+ * left at this node" is "rank below the first leaf of the right child": one comparison for each
+ * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
+ * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ *
+ * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
+ *
+ *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
+ *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
+ *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
+ *                      flat, 4 = 2^2 of equal depth
+ *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                     B      C     D      E              less 1, in two bits: 01 11 00
+ *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
+ *
+ * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
+ * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
+ * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
+ * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
+ * where masks would take three merges. */
+
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+ * in which one bit is rarer than the other: the higher the level, the rarer (see
+ * lmc__choose_level). Made by: python3 spec/frozen_trees.py --c */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -16,8 +50,8 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* All bytes by (number of one bits, value); python3: sorted(range(256), key=lambda v:
- * (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
+ * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -36,13 +70,25 @@ static const uint8_t lmc__frozen_order[256] = {
 
 typedef struct lmc__tree {
     unsigned n_leaves;
-    unsigned escape;                     /* index of the escape leaf; n_leaves if there is none */
+    unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
     uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; after the leaves: all other symbols */
-    uint8_t rank[256]; /* the inverse: symbols without a code have ranks from the escape's on */
+    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
+
+/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
+ * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+typedef struct lmc__node {
+    unsigned nesting, depth;
+    unsigned start;                /* of its share of the code space */
+    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+} lmc__node;
+
+typedef struct lmc__children {
+    lmc__node left, right;
+} lmc__children;
 
 /* From counts[L], the number of leaves of length L: first, start and length. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
@@ -60,7 +106,9 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node. */
+/* Number of leaves that start below x of the code space, where x is the border of a node: all
+ * shorter ones, and of the length that has its shares around x as many as fit below it. The
+ * division leaves no rest, for no leaf's share lies across the border of a node. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -68,33 +116,53 @@ LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
     return tree->first[length] + ((x - tree->start[length]) >> (LMC__MAX_LENGTH - length));
 }
 
-/* Where an inner node, which owns leaves [a, b), parts. */
-typedef struct lmc__split {
-    unsigned half, middle;           /* of the code space, of the leaves */
-    int is_left_leaf, is_right_leaf; /* these sides need no list */
-} lmc__split;
-
-static void lmc__set_split(const lmc__tree *tree, unsigned depth, unsigned x, unsigned a,
-                           unsigned b, lmc__split *split)
+LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
 {
-    split->half = x + (1u << (LMC__MAX_LENGTH - 1 - depth));
-    split->middle = lmc__tree_leaves_below(tree, split->half);
-    split->is_left_leaf = split->middle - a == 1 && a != tree->escape;
-    split->is_right_leaf = b - split->middle == 1 && split->middle != tree->escape;
+    lmc__node root = {0, 0, 0, 0, 0};
+    root.nesting = nesting;
+    root.end_leaf = tree->n_leaves;
+    return root;
 }
 
-/* Leaves [a, b) at depth d: the D of a flat node (spec 8.2, case 4), or 0. */
-LMC__INLINE unsigned lmc__tree_flat_depth(const lmc__tree *tree, unsigned a, unsigned b,
-                                          unsigned depth)
+/* The children of a node that has more than one leaf. */
+static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
-    unsigned d = tree->length[a] - depth;
-    return b <= tree->escape && tree->length[b - 1] == tree->length[a] && d >= 2 &&
-                   d <= LMC__MAX_FLAT
-               ? d
+    lmc__children children;
+    children.left = children.right = node;
+    children.left.depth = children.right.depth = node.depth + 1;
+    children.right.start += 1u << (LMC__MAX_LENGTH - 1 - node.depth);
+    children.left.end_leaf = children.right.first_leaf =
+        lmc__tree_leaves_below(tree, children.right.start);
+    return children;
+}
+
+/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
+}
+
+/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal. */
+LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
+{
+    const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
+    return node.end_leaf <= tree->escape && tree->length[node.end_leaf - 1] == length &&
+                   flat_depth >= 2 && flat_depth <= LMC__MAX_FLAT
+               ? flat_depth
                : 0;
 }
 
-/* symbol[0, n_leaves) is set: complete symbol and rank. */
+/* A mask of n bits has a mode byte and may be nested. Others are too short to gain by it, or are
+ * the masks of masks of masks; both sides know without being told. */
+LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
+{
+    return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
+}
+
+#ifndef LMC_NO_ENCODER
+/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
+ * and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -105,9 +173,10 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
         if (!coded[s]) tree->symbol[i++] = (uint8_t)s;
     for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
 }
+#endif
 
-/* What is coded are the bytes xor flip: 0xFF for masks of mostly ones. Without ranks, which only
- * encoders need. */
+/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
+ * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -118,23 +187,25 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* lengths: of the codes of symbols [first, last] (0: none); escape_length (0: no escape). Builds
- * the tree, but for what only encoders need, see lmc__tree_set_ranks. Returns 0 if it is not one
- * (spec 8.1). */
+/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
-    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1], length, s, kraft = 0, n = 0;
+    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1];
+    unsigned length, s, used = 0, n = 0; /* used: of the code space */
     memset(counts, 0, sizeof counts);
     for (s = first; s <= last; s++) counts[lengths[s - first]]++;
     counts[0] = 0;
     if (escape_length) counts[escape_length]++;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) {
-        kraft += counts[length] << (LMC__MAX_LENGTH - length);
+        used += counts[length] << (LMC__MAX_LENGTH - length);
         n += counts[length];
         if (escape_length && length > escape_length && counts[length]) return 0;
     }
-    if (n < 2 || n > 256 || kraft != 1u << LMC__MAX_LENGTH) return 0;
+    if (n < 2 || n > 256 || used != 1u << LMC__MAX_LENGTH) return 0;
     lmc__tree_set_counts(tree, counts);
     tree->escape = escape_length ? n - 1 : n;
     for (length = 1; length <= LMC__MAX_LENGTH; length++) next[length] = tree->first[length];

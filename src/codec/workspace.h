@@ -4,22 +4,32 @@
 #include "kernels/types.h"
 #include "codec/tree.h"
 
-/* -- 8.3 workspace --
- * A stack of lists. Sizes (n elements, w <= 8 planes), encoding and decoding:
- *   planes      w lists of n, or a list for each class in place of one; with joint coding two
- *               strips in place of one of them
- *   spares      trees need two buffers that take turns: one list of n; encoding, a second one for
- *               the top plane, which is partitioned
- *               while the others wait, and n/8 for that root's mask
- *   masks       decoding a list of m elements keeps the nested masks on the path from root to node,
- *               at most 15 of m/8 bytes,
- *               and while one is made, a spare of m/8 and what the list of its m/8 bytes needs in
- *               turn; the top plane's root mask stays
- *               until the block's end. Encoding keeps three for each nesting at most.
- *   sample      its planes; to plan a delta, two samples of whole elements and their planes: in the
- *               same place, before
- *   trees       one for each nesting, and the counts of the sample */
-
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
+ * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
+ * to free them; nothing else is kept from one block to the next.
+ *
+ * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
+ * list of n; m = n / 8 is the bytes of a mask.
+ *
+ *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
+ *                         for the top plane, which is mapped and partitioned while it is split
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 8 for each row); m
+ *                         for the masks of a sparse delta, likewise cut; one row for trees
+ *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
+ *                         and one for trees; the scales of groups (at most a row)
+ *   decoding planes       w rows of planes, or w - 1 and two strips with joint coding; one row for
+ *                         trees; the masks on the way to a node (below)
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
+ *                         more, for the coded elements before zeros are merged in between
+ *   decoding quantised    codes, low bits, two lists of scales, one row for trees
+ *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
+ * Of others samples of the elements and of the prediction, and the planes of one: 3 w times 2048
+ * bytes, from 32768 elements on 3 w times 8192 masks                 see lmc__mask_stack_size
+ *
+ * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
+ * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
+ * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
+ * a mistake in this table must not become a write out of bounds. */
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -33,40 +43,43 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
-/* How to code a plane as a tree. */
+#ifndef LMC_NO_ENCODER
+/* How to code a list as a tree. */
 typedef struct lmc__plan {
-    uint8_t lengths[256];
+    uint8_t lengths[256];   /* of the codes of symbols; 0: none */
     unsigned escape_length; /* 0: no escape */
-    unsigned first, last;   /* symbols */
-    int is_one_symbol;      /* that was counted: the plane may be constant */
-    uint64_t bits;          /* that the plane takes, about */
+    unsigned first, last;   /* the symbols that have a code lie in [first, last] */
+    int is_one_symbol;      /* the sample has one symbol only: the list may be constant */
+    uint64_t bits;          /* that the list takes, about */
 } lmc__plan;
 
-/* What a sample says of the residuals of one key or class: counted by magnitude, 0 .. 15 one by
- * one, then two buckets for each octave. */
+/* The residuals of a sample, of one key or of a class of them, counted by magnitude: those of 0 ..
+ * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* of at most 8192 elements */
+    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
 } lmc__key_counts;
+#endif
 
+/* What is too large for the C stack, which programs with many threads keep small. */
 typedef struct lmc__scratch {
-    lmc__tree trees[LMC__MAX_NESTING + 1];
-    lmc__tree root_tree;
-    uint32_t counts[8][256];
-    lmc__plan plans[8], joint_plan;
-    uint32_t wide[4][1024]; /* of lmc__count_wide */
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+#ifndef LMC_NO_ENCODER
+    lmc__tree root_tree;            /* the top plane's, while others are coded before it */
+    uint32_t counts[8][256];        /* of each plane's bytes, in a sample */
+    lmc__plan plans[8], joint_plan; /* of each plane */
+    uint32_t wide[4][1024];         /* of lmc__count_wide */
     lmc__key_counts keys[256], merged;
+#endif
 } lmc__scratch;
 
-/* A block of more than 8192 elements is sampled: it is cut into 128 equal steps, and 64 elements
- * are taken of each, at a place that changes from one to the next, so that rows of a power of two
- * elements are not sampled in the same columns only. */
-#define LMC__SAMPLE_RUN 64u
-#define LMC__SAMPLE_RUNS 128u
-#define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
-
-/* Mask stack for a list of n at a nesting. */
+/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
+ * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
+ * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
+ * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
+ * each node on the way whose mask has room in the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -81,6 +94,14 @@ LMC_API size_t lmc_workspace_size(size_t n)
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
+/* ws_size is enough for n elements. */
+static int lmc__is_workspace(size_t ws_size, size_t n)
+{
+    size_t needed = lmc_workspace_size(n);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -89,15 +110,13 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
+#ifndef LMC_NO_ENCODER
+/* What all functions that write a payload pass on. */
 typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    uint8_t *out, *end; /* of the payload: what would pass the end is not worth coding */
+    uint8_t *out; /* where the payload's next byte goes */
+    uint8_t *end; /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
-
-static int lmc__is_workspace(size_t ws_size, size_t n)
-{
-    size_t needed = lmc_workspace_size(n);
-    return needed != 0 && ws_size >= needed;
-}
+#endif

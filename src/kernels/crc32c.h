@@ -1,58 +1,26 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "kernels/tables.h"
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* lmc__crc_table[k][b]: the CRC register after byte b and k zero bytes, from register 0. A CRC is
- * linear, so an entry is the xor of those of its bits; each row is given by the entries of 1, 2, 4,
- * ... 128, and the preprocessor does the rest. Derivation: c = b; (k + 1) times eight times: c = c
- * >> 1 ^ (c & 1 ? 0x82F63B78 : 0). */
-#define LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7)                                              \
-    (((b) & 1 ? v0 : 0) ^ ((b) & 2 ? v1 : 0) ^ ((b) & 4 ? v2 : 0) ^ ((b) & 8 ? v3 : 0) ^           \
-     ((b) & 16 ? v4 : 0) ^ ((b) & 32 ? v5 : 0) ^ ((b) & 64 ? v6 : 0) ^ ((b) & 128 ? v7 : 0))
-#define LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7)                                              \
-    LMC__CRC_1(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                 \
-        LMC__CRC_1((b) + 1, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
-        LMC__CRC_1((b) + 2, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
-        LMC__CRC_1((b) + 3, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7)                                             \
-    LMC__CRC_4(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                 \
-        LMC__CRC_4((b) + 4, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
-        LMC__CRC_4((b) + 8, v0, v1, v2, v3, v4, v5, v6, v7),                                       \
-        LMC__CRC_4((b) + 12, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_64(b, v0, v1, v2, v3, v4, v5, v6, v7)                                             \
-    LMC__CRC_16(b, v0, v1, v2, v3, v4, v5, v6, v7),                                                \
-        LMC__CRC_16((b) + 16, v0, v1, v2, v3, v4, v5, v6, v7),                                     \
-        LMC__CRC_16((b) + 32, v0, v1, v2, v3, v4, v5, v6, v7),                                     \
-        LMC__CRC_16((b) + 48, v0, v1, v2, v3, v4, v5, v6, v7)
-#define LMC__CRC_ROW(v0, v1, v2, v3, v4, v5, v6, v7)                                               \
-    {LMC__CRC_64(0, v0, v1, v2, v3, v4, v5, v6, v7),                                               \
-     LMC__CRC_64(64, v0, v1, v2, v3, v4, v5, v6, v7),                                              \
-     LMC__CRC_64(128, v0, v1, v2, v3, v4, v5, v6, v7),                                             \
-     LMC__CRC_64(192, v0, v1, v2, v3, v4, v5, v6, v7)}
+/*
+ * CRC-32C (Castagnoli; spec 1.2): crc32c(crc, p, size) continues from the CRC of what stands
+ * before, 0 at the start. The kernels of all tiers give the same.
+ *
+ * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
+ * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
+ * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ *
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *
+ * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
+ * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ */
 
-static const uint32_t lmc__crc_table[8][256] = {
-    LMC__CRC_ROW(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf, 0x105ec76f, 0x20bd8ede, 0x417b1dbc,
-                 0x82f63b78),
-    LMC__CRC_ROW(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8, 0x3fc5f181, 0x7f8be302, 0xff17c604,
-                 0xfbc3faf9),
-    LMC__CRC_ROW(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5, 0x70a27d8a, 0xe144fb14, 0xc76580d9,
-                 0x8b277743),
-    LMC__CRC_ROW(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6, 0xe964b13d, 0xd725148b, 0xaba65fe7,
-                 0x52a0c93f),
-    LMC__CRC_ROW(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91, 0x8f2261d3, 0x1ba8b557, 0x37516aae,
-                 0x6ea2d55c),
-    LMC__CRC_ROW(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f, 0xc00c303e, 0x85f4168d, 0x0e045beb,
-                 0x1c08b7d6),
-    LMC__CRC_ROW(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53, 0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a,
-                 0xf56e0ef4),
-    LMC__CRC_ROW(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da, 0x847609b4, 0x0d006599, 0x1a00cb32,
-                 0x34019664)};
-
-/* Product of two polynomials modulo the CRC's, bit 31 first: crc of a message followed by k zero
- * bytes is multiplied by x^8k. */
+/* Product of two polynomials modulo the CRC's. */
 static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -60,19 +28,46 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     for (i = 0; i < 32; i++) {
         product ^= b & (0u - (a >> 31));
         a <<= 1;
-        b = b >> 1 ^ (0x82F63B78u & (0u - (b & 1)));
+        b = b >> 1 ^ (LMC__CRC_POLYNOMIAL & (0u - (b & 1)));
     }
     return product;
 }
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three fill a strip of
- * LMC__STRIP_SIZE bytes up to its last 8, four fill it. */
-#define LMC__CRC_LANE3 2728u
-#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu /* x^(8 * LMC__CRC_LANE3) */
-#define LMC__CRC_LANE4 2048u
+/* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
+static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
+{
+    unsigned i;
+    for (i = 0; a != 0 && b_size != 0; b_size >>= 1) {
+        if (b_size & 1) a = lmc__crc_multiply(a, lmc__crc_powers[i]);
+        i = i < 30 ? i + 1 : 0;
+    }
+    return a ^ b;
+}
 
-/* Eight bytes more (slicing by 8: Kounavis and Berry, "Novel table lookup-based algorithms for
- * high-performance CRC generation", 2008). */
+/* The register before the bytes of p, from the one behind them: a step's shift to the right is
+ * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
+ * 31 tells whether the step had added the polynomial. */
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
+{
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++)
+            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
+        state ^= p[--size];
+    }
+    return state;
+}
+
+/*
+ * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
+ * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
+
+/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
+ * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
 LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
 {
     const uint32_t(*t)[256] = lmc__crc_table;
@@ -81,7 +76,7 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
            t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
 }
 
-/* Three lanes at once hide the latency of the look-ups: twice the speed of one. */
+/* Three lanes are twice as fast as one. */
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
@@ -102,7 +97,7 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes, as above. */
+/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -124,8 +119,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* The crc32 instruction has three cycles of latency and one of throughput: lanes again. This is
- * word i of each. */
+/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
+ * in each cycle. */
 LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -134,16 +129,19 @@ LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all lanes: lane 3 - j is multiplied by x^(8 j LMC__CRC_LANE4). The product
- * with x^(8 j LMC__CRC_LANE4 - 33) as a number of 64 bits lacks 33 powers of x: 32 that the crc32
- * instruction adds, one because the product of two 32-bit numbers has 63. */
+/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
+ * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
+ * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
+ * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
+ * for both. */
 LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
-    const __m128i k3 = _mm_cvtsi64_si128(0xB9D68D49), k2 = _mm_cvtsi64_si128(0x82F89C77),
-                  k1 = _mm_cvtsi64_si128(0xA51B6135);
-    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), k3, 0);
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), k2, 0));
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), k1, 0));
+    const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
+                  shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
+                  shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
 }
 
@@ -169,24 +167,34 @@ static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
     return crc;
 }
 
-/* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16
- * bytes that stand d bytes before others are replaced by their product with x^(8d), which is
- * congruent and as long. For each distance d: the reflected x^(8d + 32) and x^(8d - 32) modulo the
- * polynomial, times x, for the low and the high 8 bytes. */
-#define LMC__FOLD_16 0xF20C0DFE, 0x14CD00BD6
-#define LMC__FOLD_32 0x1384AA63A, 0xBA4FC28E
-#define LMC__FOLD_48 0x1C291D04, 0x1D82C63DA
-static const uint64_t lmc__folds[4][2] = {/* 64, 128, 256, 512 */
-                                          {0x740EEF02, 0x9E4ADDF8},
-                                          {0x6992CEA2, 0xD3B6092},
-                                          {0xDCB17AA4, 0xB9E02B86},
-                                          {0xBD6F81F8, 0xDD7E3B0C}};
-static const uint64_t lmc__fold_last[8] = {LMC__FOLD_48, LMC__FOLD_32, LMC__FOLD_16, 0, 0};
+/*
+ * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+ * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
+ * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
+ * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
+ * time:
+ *
+ *     bytes    0         64        128       192       256       320 ...
+ *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
+ *                  |         '-----------------------------------> * x^2048 ^ w1
+ *                  '-------------------------------------> * x^2048 ^ w0
+ *
+ * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
+ * through the crc32 instruction.
+ *
+ * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
+ * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
+ * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
+ * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ */
 
 /* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
 LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
 {
-    const uint64_t *fold = lmc__folds[vectors == 1 ? 0 : vectors == 2 ? 1 : vectors == 4 ? 2 : 3];
+    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
+                                          : vectors == 2 ? 1
+                                          : vectors == 4 ? 2
+                                                         : 3];
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
 }
 
@@ -197,7 +205,8 @@ LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* What a message's first vector is xored with, to continue from crc. */
+/* What a message's first vector is xored with, to continue from crc: the register is added to the
+ * first 32 bits. */
 LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -206,7 +215,7 @@ LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
 /* The CRC of n vectors, one after the other. */
 LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
 {
-    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__fold_last);
+    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__crc_fold_last);
     __m512i sum = v[0], low;
     __m128i x;
     unsigned i;
@@ -241,38 +250,3 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     return ~(uint32_t)c;
 }
 #endif
-
-/* CRC of two messages, one after the other, from their CRCs: a times x^(8 * b_size), plus b. */
-static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
-{
-    /* x^(8 * 2^i), modulo the polynomial: each the square of the one before */
-    static const uint32_t power[64] = {
-        0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955,
-        0xb8fdb1e7, 0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564,
-        0xbf455269, 0xe2ea32dc, 0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915,
-        0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42,
-        0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c,
-        0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72, 0x74c360a4, 0xe4172b16,
-        0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6, 0xf946610b,
-        0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
-        0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
-        0x00008000};
-    unsigned i;
-    for (i = 0; a != 0 && b_size != 0; i++, b_size >>= 1)
-        if (b_size & 1) a = lmc__crc_multiply(a, power[i]);
-    return a ^ b;
-}
-
-/* -- the numbers of a block from its header: CRC-32C is linear, so that its register can be run
- * backwards -- */
-
-static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
-{
-    unsigned bit;
-    while (size != 0) {
-        for (bit = 0; bit < 8; bit++)
-            state = state >> 31 ? (state ^ 0x82F63B78u) << 1 | 1 : state << 1;
-        state ^= p[--size];
-    }
-    return state;
-}

@@ -44,33 +44,6 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Number of one bits of m below bit i. */
-#define LMC__BELOW_0(m) 0
-#define LMC__BELOW_1(m) ((m) & 1)
-#define LMC__BELOW_2(m) (LMC__BELOW_1(m) + ((m) >> 1 & 1))
-#define LMC__BELOW_3(m) (LMC__BELOW_2(m) + ((m) >> 2 & 1))
-#define LMC__BELOW_4(m) (LMC__BELOW_3(m) + ((m) >> 3 & 1))
-#define LMC__BELOW_5(m) (LMC__BELOW_4(m) + ((m) >> 4 & 1))
-#define LMC__BELOW_6(m) (LMC__BELOW_5(m) + ((m) >> 5 & 1))
-#define LMC__BELOW_7(m) (LMC__BELOW_6(m) + ((m) >> 6 & 1))
-
-/* Where the bytes of a merge come from, for each bit of a mask byte: low[m]: 0, 1, ... for zeros,
- * 16, 17, ... for ones; high[m] is for the second byte of a pair whose first one has c ones: |high
- * - c| is 8 - c, 9 - c, ... for zeros and 16 + c, 17 + c, ... for ones. */
-#define LMC__PLACE(m, i, left, right, step)                                                        \
-    ((uint64_t)(((m) >> i & 1 ? right + step * LMC__BELOW_##i(m) : left + i - LMC__BELOW_##i(m)) & \
-                255)                                                                               \
-     << 8 * i)
-#define LMC__PLACES(m, left, right, step)                                                          \
-    (LMC__PLACE(m, 0, left, right, step) | LMC__PLACE(m, 1, left, right, step) |                   \
-     LMC__PLACE(m, 2, left, right, step) | LMC__PLACE(m, 3, left, right, step) |                   \
-     LMC__PLACE(m, 4, left, right, step) | LMC__PLACE(m, 5, left, right, step) |                   \
-     LMC__PLACE(m, 6, left, right, step) | LMC__PLACE(m, 7, left, right, step))
-#define LMC__MERGE_LOW(m) LMC__PLACES(m, 0, 16, 1)
-#define LMC__MERGE_HIGH(m) LMC__PLACES(m, 8, 240, -1)
-static const uint64_t lmc__merge_low[256] = {LMC__256(LMC__MERGE_LOW)},
-                      lmc__merge_high[256] = {LMC__256(LMC__MERGE_HIGH)};
-
 /* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
  * all up to it. A macro: clang wants the number of a lane to be a literal. */
 #define LMC__MERGE16(j)                                                                            \

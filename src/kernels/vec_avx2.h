@@ -250,9 +250,4 @@ LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
-
-/* lmc__behind + 8 - n, n <= 8: a shuffle that moves a vector's first bytes n places up, behind n
- * zeros. */
-static const uint8_t lmc__behind[24] = {128, 128, 128, 128, 128, 128, 128, 128, 0,  1,  2,  3,
-                                        4,   5,   6,   7,   8,   9,   10,  11,  12, 13, 14, 15};
 #endif

@@ -8,19 +8,6 @@
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
 #if LMC__X86
-/* lmc__count_up[i] = i. lmc__shuffles: the places in ab, that is a, then b, for even, odd, and the
- * two halves of zip. */
-#define LMC__EVEN(i) (2 * (i))
-#define LMC__ODD(i) (2 * (i) + 1)
-#define LMC__ZIP_LOW(i) ((i) / 2 + ((i) % 2) * 64)
-#define LMC__ZIP_HIGH(i) (32 + (i) / 2 + ((i) % 2) * 64)
-#define LMC__SAME(i) (i)
-static const uint8_t lmc__count_up[64] = {LMC__64(LMC__SAME, 0)};
-static const uint8_t lmc__shuffles[4][64] = {{LMC__64(LMC__EVEN, 0)},
-                                             {LMC__64(LMC__ODD, 0)},
-                                             {LMC__64(LMC__ZIP_LOW, 0)},
-                                             {LMC__64(LMC__ZIP_HIGH, 0)}};
-
 /* r[i] = p[i]; and back. */
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }

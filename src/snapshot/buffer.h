@@ -2,17 +2,38 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
+/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
+ * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
+ *
+ * data moves when it grows: what points into it does so only while nothing is appended. Elements of
+ * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
 typedef struct lmc__buffer {
-    uint8_t *data;
+    uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
-    void *alloc_user;
+    void *alloc_user; /* of LMC_REALLOC */
 } lmc__buffer;
+
+static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+{
+    memset(b, 0, sizeof *b);
+    b->alloc_user = alloc_user;
+}
 
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
     b->data = NULL;
     b->size = b->cap = 0;
+}
+
+/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
+ * them. */
+typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+
+static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+{
+    (void)alloc_user; /* the buffer has it */
+    lmc__free_buffer(b);
 }
 
 /* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
@@ -33,7 +54,7 @@ static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
     return LMC_OK;
 }
 
-/* Appends `more` bytes, data or zeros if data is NULL. */
+/* Appends `more` bytes: data, or zeros if data is NULL. */
 static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more)
 {
     LMC__TRY(lmc__reserve(b, more));

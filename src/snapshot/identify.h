@@ -9,12 +9,13 @@
 
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
-    const lmc__wave *wave = (const lmc__wave *)arg;
-    lmc__job *job = &wave->jobs[index];
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(wave, job, job->src,
-                        job->n_pieces == 1 ? wave->k->crc32c(0, job->src, job->src_size) : 0);
-    job->status = LMC_OK;
+    lmc__set_piece_crcs(c, job, content,
+                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    job->job.status = LMC_OK;
 }
 
 /* Bytes that one task sums up. */
@@ -36,11 +37,11 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         if (c->read_failed) return LMC_ERR_READ;
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
-            lmc__job *job;
+            lmc__snapshot_job *job;
             LMC__TRY(lmc__add_job(c, &job));
-            job->src = c->in[0].data + at;
-            job->src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
-            LMC__TRY(lmc__plan_job(c, d, job, job->src_size));
+            job->job.src = c->in[0].data + at;
+            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
+            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
         lmc__want(c, NULL, 0, 0);
         LMC__TRY(lmc__run_step(c));
@@ -63,9 +64,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
-    memset(&body, 0, sizeof body);
-    body.alloc_user = alloc_user;
-    memory = body;
+    lmc__init_buffer(&body, alloc_user);
+    lmc__init_buffer(&memory, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);

@@ -3,13 +3,31 @@
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/crc32c.h"
-#include "tensor/wave.h"
+#include "kernels/types.h"
 #include "snapshot/sha256.h"
 
-/* Identities of a file's tensors and the CRC of the file, from its bytes in *pieces*: a piece lies
- * in one block, and in one leaf of one tensor (spec 9.2) or in none. Pieces are planned in order,
- * their CRCs taken in parallel, then absorbed in order. A file without tensors counts as one
- * tensor. */
+/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+ *
+ * A tensor's identity is a SHA-256 over the CRC-32Cs of its leaves of 256 KiB, its dtype and its
+ * shape. The CRCs are what costs, and a block has been given one anyhow; so a file is cut into
+ * *pieces*, each within one block, and within one leaf of one tensor or in none:
+ *
+ *     tensors   |------- A ---------------|  gap |--- B ---|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *
+ * Pieces are planned in order (lmc__plan_piece), their CRCs taken by the workers in any order while
+ * a block is in their caches, and joined in order (lmc__absorb): lmc__crc_combine makes the CRC of
+ * a leaf, and of the file, of those of their pieces, without the bytes. A block that is one piece
+ * has its CRC in its header, and costs nothing more.
+ *
+ * A file without tensors counts as one tensor of bytes. */
+typedef struct lmc__piece {
+    uint32_t size, crc;
+    int in_tensor;
+} lmc__piece;
+
 typedef struct lmc__digester {
     const lmc_file *file;
     uint64_t planned; /* how far pieces are planned */
@@ -69,6 +87,15 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+static void lmc__finish_leaf(lmc__digester *d)
+{
+    uint8_t field[4];
+    lmc__store32(field, d->leaf_crc);
+    lmc__sha256_update(&d->sha, field, 4);
+    d->leaf_size = d->leaf_crc = 0;
+}
+
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -76,10 +103,7 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     const unsigned rank = t ? t->rank : 1;
     uint8_t field[8];
     unsigned i;
-    if (d->leaf_size) {
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-    }
+    if (d->leaf_size) lmc__finish_leaf(d);
     field[0] = (uint8_t)strlen(dtype);
     lmc__sha256_update(&d->sha, field, 1);
     lmc__sha256_update(&d->sha, dtype, strlen(dtype));
@@ -108,21 +132,23 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
+{
+    d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
+    d->leaf_size += size;
+    d->tensor_done += size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
+}
+
+/* The next piece that was planned; its CRC is known now. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    d->leaf_crc = lmc__crc_combine(d->leaf_crc, piece->crc, piece->size);
-    d->leaf_size += piece->size;
-    d->tensor_done += piece->size;
-    if (d->leaf_size == LMC__LEAF_SIZE) {
-        uint8_t field[4];
-        lmc__store32(field, d->leaf_crc);
-        lmc__sha256_update(&d->sha, field, 4);
-        d->leaf_size = d->leaf_crc = 0;
-    }
+    lmc__absorb(d, piece->crc, piece->size);
 }
 
 /* All bytes of the file are absorbed. */

@@ -26,17 +26,9 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const lmc_file *found = NULL;
-    size_t low = 0, high = base->n_files;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)file->path;
-    wanted.size = strlen(file->path);
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(&item[middle], &wanted) <= 0) low = middle;
-        else high = middle;
-    }
-    if (low < base->n_files) found = base->get_file(base->user, item[low].file_number);
+    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const lmc_file *const found =
+        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
                    found->size == file->size
                ? found
@@ -46,14 +38,14 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 /* The prediction of a segment by the base has the segment's own place in file, which is the base's
  * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
  * that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const uint64_t at = s->start, from = s->base_offset;
+    const lmc__item *item =
+        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
     const lmc_tensor *t;
-    if (number == 0) return 1;
+    if (s->base == 0) return 1;
     if (file->n_tensors == 0)
         return from == at &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
@@ -73,22 +65,24 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
-    memset(&items, 0, sizeof items);
+    size_t i, j;
+    uint32_t k;
+    int can = r && r->chain_depth != 0 && r->is_complete;
+    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        items.alloc_user = r->options.alloc_user;
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->n_files; i++) {
+    for (i = 0; can && i < r->tables.n_files; i++) {
         const lmc__reader_file *f = lmc__file_at(r, i);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
         can = file != NULL;
         for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
+                const lmc__segment segment = lmc__segment_at(run, k);
+                can = lmc__is_in_place(r, file, &segment, &tensor);
+            }
         }
     }
     lmc__free_buffer(&items);

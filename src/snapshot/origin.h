@@ -2,8 +2,11 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
+#include "codec/half.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
+#include "snapshot/ends.h"
+#include "snapshot/order.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 
@@ -26,11 +29,18 @@ typedef struct lmc__origin {
     lmc__buffer wide;   /* of a conversion */
 } lmc__origin;
 
+static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&o->items, alloc_user);
+    visit(&o->ranges, alloc_user);
+    visit(&o->wide, alloc_user);
+}
+
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
-    o->items.alloc_user = o->ranges.alloc_user = o->wide.alloc_user = alloc_user;
+    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
@@ -55,12 +65,7 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o)
-{
-    lmc__free_buffer(&o->items);
-    lmc__free_buffer(&o->ranges);
-    lmc__free_buffer(&o->wide);
-}
+static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
@@ -72,6 +77,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -79,28 +85,48 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t low = 0, high = n;
+    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
     uint32_t found = 0;
-    lmc__item wanted;
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    while (low < high) { /* the first that is not before */
-        const size_t middle = low + (high - low) / 2;
-        if (lmc__compare_names(lmc__get_item(o, middle), &wanted) < 0) low = middle + 1;
-        else high = middle;
-    }
-    for (; low < n && low < UINT32_MAX && lmc__compare_names(lmc__get_item(o, low), &wanted) == 0;
-         low++) {
-        const lmc__item *item = lmc__get_item(o, low);
-        const int is_of_path =
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        int is_of_path;
+        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)low + 1;
-        if (!found) found = (uint32_t)low + 1;
+        if (is_of_path) return (uint32_t)i + 1;
+        if (!found) found = (uint32_t)i + 1;
     }
     return found;
+}
+#endif
+
+typedef struct lmc__range_search {
+    const uint8_t *ranges; /* each begins with a lmc__range */
+    size_t step;           /* from one to the next */
+    uint64_t file_number, offset;
+} lmc__range_search;
+
+static int lmc__is_range_before(const void *context, size_t i)
+{
+    const lmc__range_search *const s = (const lmc__range_search *)context;
+    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
+    return r->file_number < s->file_number ||
+           (r->file_number == s->file_number && r->end <= s->offset);
+}
+
+/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
+ * first that ends behind offset of that file, or belongs to a later one. */
+static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
+                                   uint64_t offset)
+{
+    lmc__range_search search;
+    search.ranges = ranges->data;
+    search.step = step;
+    search.file_number = file_number;
+    search.offset = offset;
+    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
@@ -109,19 +135,14 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
                               uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
-    const size_t n = o->ranges.size / sizeof *ranges;
-    size_t low = 0, high = n;
+    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
     if (size == 0) return 1;
-    while (low < high) { /* the first that ends behind offset, or belongs to a later file */
-        const size_t middle = low + (high - low) / 2;
-        if (ranges[middle].file_number < file_number ||
-            (ranges[middle].file_number == file_number && ranges[middle].end <= offset))
-            low = middle + 1;
-        else high = middle;
-    }
-    return low < n && ranges[low].file_number == file_number && ranges[low].start <= offset &&
-           size <= ranges[low].end - offset;
+    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
+           ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
+
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Every segment's prediction is there. */
 static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
@@ -131,20 +152,20 @@ static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *r
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
-        const uint32_t number = lmc__load32(p + 4);
-        if (number == 0) continue;
+        const lmc__segment s = lmc__segment_at(run, i);
+        if (s.base == 0) continue;
         if (run->prediction == LMC__PREDICT_BASE) {
             uint64_t item_size;
-            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
-            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
+            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
+            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
+            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
                        LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
+        } else {
+            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
+            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
+                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
+                       LMC_ERR_CORRUPT);
+            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
         }
     }
     return LMC_OK;
@@ -168,44 +189,59 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
+typedef struct lmc__segment_search {
+    const lmc__run *run;
+    uint64_t offset;
+} lmc__segment_search;
+
+static int lmc__is_segment_before(const void *context, size_t i)
 {
-    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
+    const lmc__segment_search *const s = (const lmc__segment_search *)context;
+    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
 }
 
-/* Bytes of prediction for one of the run. */
-static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
-
-/* Where the prediction of a segment with a Base begins. */
-static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+/* The segment of a byte of the run's file: the last that does not begin behind it. */
+static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    const uint32_t number = lmc__load32(segment + 4) - 1;
-    lmc__range found;
-    found.end = 0; /* not looked for */
+    lmc__segment_search search;
+    search.run = run;
+    search.offset = offset;
+    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+}
+
+/* A place in a file of the base, or of this snapshot. */
+typedef struct lmc__place {
+    size_t file_number;
+    uint64_t start;
+} lmc__place;
+
+/* Where the prediction of a segment begins, which has one. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+{
+    lmc__place place;
     if (run->prediction == LMC__PREDICT_OWN) {
-        found.file_number = number;
-        found.start = lmc__load64(segment + 24);
+        place.file_number = s->base - 1;
+        place.start = s->base_offset;
     } else if (o->in_place) {
-        found.file_number = run->file_number;
-        found.start = lmc__load64(segment + 8);
+        place.file_number = run->file_number;
+        place.start = s->start;
     } else {
-        const lmc__item *item = lmc__get_item(o, number);
-        found.file_number = item->file_number;
-        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+        const lmc__item *item = lmc__get_item(o, s->base - 1);
+        place.file_number = item->file_number;
+        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
-    return found;
+    return place;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
  * and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
-                        uint64_t start)
+static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                          size_t file_number, uint64_t start)
 {
-    const uint8_t *segment = lmc__segment_at(run, i);
-    lmc__range found;
-    if (lmc__load32(segment + 4) == 0) return 0;
-    found = lmc__locate(o, run, segment);
-    return found.file_number == file_number && found.start == start;
+    lmc__place place;
+    if (s->base == 0) return 0;
+    place = lmc__locate(o, run, s);
+    return place.file_number == file_number && place.start == start;
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
@@ -225,32 +261,27 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
-    uint32_t low = 0, high = run->n_segments; /* the segment of offset is in [low, high) */
+    const unsigned scale = lmc__prediction_scale(run);
+    uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (lmc__load64(lmc__segment_at(run, middle) + 8) <= offset) low = middle;
-        else high = middle;
-    }
-    for (; size != 0; low++) {
-        const uint8_t *p = lmc__segment_at(run, low);
-        const uint64_t at = offset - lmc__load64(p + 8);
-        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
-        lmc__range from;
-        if (lmc__load32(p + 4) == 0) {
+    for (i = lmc__find_segment(run, offset); size != 0; i++) {
+        lmc__segment s = lmc__segment_at(run, i);
+        const uint64_t at = offset - s.start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s.size - at);
+        if (s.base == 0) {
             memset(dst, 0, part);
         } else {
-            from = lmc__locate(o, run, p);
-            from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, low + 1, from.file_number,
-                                               from.start + lmc__scale(run) * part);
-                 low++)
-                part += (size_t)lmc__min64(size - part,
-                                           lmc__load64(lmc__segment_at(run, low + 1) + 16));
+            lmc__place from = lmc__locate(o, run, &s);
+            from.start += scale * at;
+            for (; part < size; i++) { /* segments that are read with this one */
+                s = lmc__segment_at(run, i + 1);
+                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s.size);
+            }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -265,6 +296,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

@@ -1,9 +1,41 @@
 #pragma once
 #include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
 #include "kernels/dispatch.h"
+#include "codec/workspace.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
+
+/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
+ * waves.
+ *
+ * Writer and restorer keep two buffers of each kind, and take turns. While wave w is coded, what
+ * wave w - 1 has made is written, and what wave w + 1 will need is read:
+ *
+ *     step          1          2          3          4
+ *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
+ *     code                 out[0]: w0 out[1]: w1 out[0]: w2
+ *     write                           out[0]: w0 out[1]: w1
+ *
+ * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
+ * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
+ * tasks run one after another.
+ *
+ * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
+ * is larger, whatever the file's size. */
+
+/* A block of a snapshot. */
+typedef struct lmc__snapshot_job {
+    lmc__job job;
+    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
+                         the RUN section which begins here; 0: none does */
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
+    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
+                       already, and is only compared */
+} lmc__snapshot_job;
 
 /* Bytes to be written. */
 typedef struct lmc__part {
@@ -11,19 +43,15 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers and workspaces of waves; grow to what the blocks at hand need. Writer and restorer code a
- * wave while what the wave before it has made is written and what the next one needs is read, so
- * they have two buffers of each kind. Reading and writing are tasks beside those that code: no
- * threads but those of the caller's lmc_parallel. */
 typedef struct lmc__coder {
-    lmc__wave wave;
+    lmc__wave wave; /* without jobs: those are the snapshot's */
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces, workspaces, in[2], out[2];
+    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t max_jobs;     /* the reader: of one wave */
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what the jobs are */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     lmc__buffer parts;   /* of the other out */
     int write_failed;
@@ -35,30 +63,29 @@ typedef struct lmc__coder {
     int read_failed, ended;
 } lmc__coder;
 
+static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    visit(&c->jobs, alloc_user);
+    visit(&c->pieces, alloc_user);
+    visit(&c->workspaces, alloc_user);
+    visit(&c->parts, alloc_user);
+    visit(&c->base, alloc_user);
+    for (i = 0; i < 2; i++) {
+        visit(&c->in[i], alloc_user);
+        visit(&c->out[i], alloc_user);
+    }
+}
+
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    c->jobs.alloc_user = c->pieces.alloc_user = c->workspaces.alloc_user = c->parts.alloc_user =
-        alloc_user;
-    c->base.alloc_user = c->in[0].alloc_user = c->in[1].alloc_user = c->out[0].alloc_user =
-        c->out[1].alloc_user = alloc_user;
+    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c)
-{
-    unsigned i;
-    lmc__free_buffer(&c->jobs);
-    lmc__free_buffer(&c->pieces);
-    lmc__free_buffer(&c->workspaces);
-    lmc__free_buffer(&c->parts);
-    lmc__free_buffer(&c->base);
-    for (i = 0; i < 2; i++) {
-        lmc__free_buffer(&c->in[i]);
-        lmc__free_buffer(&c->out[i]);
-    }
-}
+static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
 /* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
  * planned; in_parts: to decode blocks of which only a part is kept. */
@@ -67,12 +94,11 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
     const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
-    c->max_jobs = lmc__count_jobs(c->parallel, block_size);
-    LMC__TRY(lmc__reserve(&c->jobs, c->max_jobs * sizeof(lmc__job)));
+    LMC__TRY(lmc__reserve(&c->jobs,
+                          lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
     LMC__TRY(lmc__reserve(&c->workspaces,
                           (uint64_t)c->wave.workspace_size * lmc__count_workers(c->parallel)));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
     c->wave.workspaces = c->workspaces.data;
     c->wave.temp_size = temp_size;
     return LMC_OK;
@@ -90,13 +116,69 @@ static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
            (block_size > LMC__WAVE_SIZE ? block_size : LMC__WAVE_SIZE);
 }
 
-/* Room for one more job of the wave. */
-static enum lmc_status lmc__add_job(lmc__coder *c, lmc__job **job)
+/* Valid until the next job is added. */
+static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
+{
+    return (lmc__snapshot_job *)(void *)c->jobs.data + i;
+}
+
+/* Room for one more job of the wave, all zero. */
+static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
     LMC__TRY(lmc__append(&c->jobs, NULL, sizeof **job));
-    c->wave.jobs = (lmc__job *)(void *)c->jobs.data;
-    *job = &c->wave.jobs[c->n_jobs++];
+    *job = lmc__job_at(c, c->n_jobs++);
+    return LMC_OK;
+}
+
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+                                const uint8_t *content, uint32_t crc)
+{
+    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    size_t i;
+    if (job->n_pieces == 1) {
+        pieces[0].crc = crc;
+        return;
+    }
+    for (i = 0; i < job->n_pieces; i++) {
+        pieces[i].crc = c->wave.k->crc32c(0, content, pieces[i].size);
+        content += pieces[i].size;
+    }
+}
+
+/* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
+static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+}
+#endif
+
+static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__coder *c = (const lmc__coder *)arg;
+    lmc__snapshot_job *const job = lmc__job_at(c, index);
+    const lmc_block_info *const info = &job->job.info;
+    const uint8_t *content = job->job.dst;
+    if (job->is_written)
+        job->job.status =
+            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
+    else content = lmc__decode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
+        job->job.status = LMC_ERR_CORRUPT;
+    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->crc);
+}
+
+/* The first error of n jobs, in order. */
+static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) LMC__TRY(lmc__job_at(c, i)->job.status);
     return LMC_OK;
 }
 
@@ -136,7 +218,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     lmc__coder *c = (lmc__coder *)arg;
     if (index == 0) lmc__write_parts(c); /* first what takes longest */
     else if (index == 1) lmc__read_portion(c);
-    else c->task(&c->wave, index - 2, worker);
+    else c->task(c, index - 2, worker);
 }
 
 /* Code the wave that is planned, write the parts, read. */
@@ -144,7 +226,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    c->wave.pieces = (lmc__piece *)(void *)c->pieces.data;
     if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
@@ -152,7 +233,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->n_jobs = 0;
     c->base.size = 0;
     if (c->write_failed) return LMC_ERR_WRITE;
-    LMC__TRY(lmc__wave_status(&c->wave, n));
+    LMC__TRY(lmc__jobs_status(c, n));
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
@@ -174,7 +255,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 }
 
 /* Plan the pieces of a job that covers the next size bytes of the digester's file. */
-static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *job, size_t size)
+static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
+                                        size_t size)
 {
     job->first_piece = c->pieces.size / sizeof(lmc__piece);
     job->n_pieces = 0;
@@ -187,10 +269,11 @@ static enum lmc_status lmc__plan_job(lmc__coder *c, lmc__digester *d, lmc__job *
     return LMC_OK;
 }
 
+/* The pieces of a wave that was coded. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, &c->wave.pieces[i]);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
     c->pieces.size = 0;
 }

@@ -10,21 +10,22 @@
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
-    uint64_t max_index;
     lmc__coder coder;
     const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
     unsigned number;
     int is_next_read; /* the other coder.in holds what follows, from next_room on */
     size_t next_room;
-    int is_other_used; /* blocks of the planned wave are in the other coder.in */
-    size_t largest;    /* decoded bytes of the largest block of the run */
-    uint64_t offset;   /* bytes taken from the stream, from its beginning to `at` */
-    lmc__buffer index; /* what the index must say, entries only */
+    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
+    size_t largest;           /* decoded bytes of the largest block of the run */
+    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
+    lmc__index_builder index; /* what the index must say */
     lmc__buffer body;
     lmc__buffer items;
     lmc__buffer paths; /* see lmc__add_path */
@@ -37,7 +38,6 @@ typedef struct lmc__restorer {
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    size_t identities_at;
     uint64_t position; /* bytes of the file in runs so far */
     lmc__digester digester;
 } lmc__restorer;
@@ -70,7 +70,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) next->size = r->next_room + c->read_got;
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
-    if (is_coding) r->digester.identities = r->index.data + r->identities_at + 16;
+    if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
     if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
@@ -143,7 +143,7 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
 /* The section's body to r->body, in steps: memory grows with what is really there. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
-    if (section->size > r->max_index) return LMC_ERR_LIMIT;
+    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
     r->body.size = 0;
     while (r->body.size < section->size) {
         const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
@@ -156,20 +156,11 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-static enum lmc_status lmc__grow_index(lmc__restorer *r, const void *data, size_t size)
+/* The section at hand, whose body was read, to the index. */
+static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
-    if (r->index.size + (uint64_t)size > r->max_index) return LMC_ERR_LIMIT;
-    return lmc__append(&r->index, data, size);
-}
-
-/* The section at hand, as the index has it. */
-static enum lmc_status lmc__index_section(lmc__restorer *r, const uint8_t *head)
-{
-    uint8_t field[8];
-    lmc__store64(field, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE);
-    LMC__TRY(lmc__grow_index(r, field, 8));
-    LMC__TRY(lmc__grow_index(r, head, LMC__SECTION_HEADER_SIZE));
-    return lmc__grow_index(r, r->body.data, r->body.size);
+    return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
+                              r->body.data, r->body.size);
 }
 
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
@@ -182,9 +173,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
     r->has_empty_path = r->file.path[0] == 0;
     LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
-    LMC__TRY(lmc__index_section(r, head));
-    r->identities_at = r->index.size;
-    LMC__TRY(lmc__grow_index(r, NULL, 16 + LMC_IDENTITY_SIZE * lmc__count_identities(&r->file)));
+    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_file(&r->index, &r->file));
     if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
         uint64_t total = r->total;
         if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
@@ -201,17 +191,12 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
-    uint8_t *info;
     if (!r->in_file) return LMC_OK;
     if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
     LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__drain(&r->coder));
-    info = r->index.data + r->identities_at;
-    r->digester.identities = info + 16;
-    lmc__finish_digester(&r->digester);
-    lmc__store64(info, r->file.size);
-    lmc__store32(info + 8, r->digester.file_crc);
+    lmc__index_file_end(&r->index, &r->digester, r->file.size);
     r->file.crc = r->digester.file_crc;
     r->in_file = 0;
     if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
@@ -229,8 +214,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__buffer *out;
     lmc_position position;
     lmc_block_info info;
+    lmc__snapshot_job *block_job;
     lmc__job *job;
-    uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     position.run = r->n_runs - 1;
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
@@ -246,7 +231,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0)
         LMC__TRY(lmc__reserve(
             out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
-    LMC__TRY(lmc__add_job(c, &job));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
     job->position = position;
     job->info = info;
     job->src = r->at;
@@ -255,7 +241,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->ahead.data = NULL;
     job->ahead.size = 0;
-    job->is_done = is_done;
+    block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
@@ -264,14 +250,12 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
                                       size)); /* which is decoded over it */
         job->base = job->dst;
-        job->own = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
-    lmc__store32(entry, (uint32_t)info.encoded_size);
-    lmc__store32(entry + 4, lmc__load32(job->src + LMC__BLOCK_CRC_AT));
-    LMC__TRY(lmc__grow_index(r, entry, sizeof entry));
-    return lmc__plan_job(c, &r->digester, job, size);
+    LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
+    return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
@@ -288,7 +272,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_origin(&r->origin, &run));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    LMC__TRY(lmc__index_section(r, head));
+    LMC__TRY(lmc__restore_section(r, head));
     if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
@@ -306,22 +290,22 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
+    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries;
     const uint8_t *p;
     LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    p = r->body.data;
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= r->index.size,
+                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p) == r->n_files && lmc__load32(p + 4) == r->n_runs, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(memcmp(p + LMC__INDEX_BODY_SIZE, r->index.data, r->index.size) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + LMC__INDEX_BODY_SIZE + r->index.size, p + r->body.size,
-                                 lmc__load32(p + 40)));
-    LMC__TRY(lmc__collect_items(&r->items, r->index.data, n_entries));
+    LMC__TRY(lmc__get_index_head(&head, r->body.data));
+    LMC__CHECK(head.n_files == r->n_files && head.n_runs == r->n_runs, LMC_ERR_CORRUPT);
+    p = r->body.data + LMC__INDEX_BODY_SIZE;
+    LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(p + entries->size, r->body.data + r->body.size, head.n_metadata));
+    LMC__TRY(lmc__collect_items(&r->items, entries->data, n_entries));
     lmc__snapshot_identity(&r->items, identity);
-    LMC__CHECK(memcmp(p + 8, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -362,6 +346,15 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&r->index.entries, alloc_user);
+    visit(&r->body, alloc_user);
+    visit(&r->items, alloc_user);
+    visit(&r->paths, alloc_user);
+    visit(&r->file_memory, alloc_user);
+}
+
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE])
@@ -378,15 +371,14 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->max_index =
+    r->index.limit =
         options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
-    r->coder.task = lmc__decode_task;
-    r->index.alloc_user = r->body.alloc_user = r->items.alloc_user = r->paths.alloc_user =
-        r->file_memory.alloc_user = options->alloc_user;
+    r->coder.task = lmc__decode_snapshot_task;
+    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status =
         lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
     r->origin.in_place = options->in_place;
@@ -395,11 +387,7 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->body);
-    lmc__free_buffer(&r->items);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->file_memory);
+    lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;

@@ -1,0 +1,66 @@
+#pragma once
+#include "base/platform.h"
+
+/* The library's version, and what a status is called and says. All layers have these, so they stand
+ * on the lowest floor.
+ *
+ * A text is for the user of a program, not for its author: what happened, then what to do about it,
+ * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"). */
+
+LMC_API const char *lmc_version(void) { return LMC_VERSION; }
+
+static const struct {
+    enum lmc_status status;
+    const char *name, *text;
+} lmc__statuses[] = {
+    {LMC_OK, "LMC_OK", "success"},
+    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
+     "invalid argument: see the comment of the function in lmc.h"},
+    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
+     "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
+     "tell "
+     "what is enough"},
+    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
+     "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
+     "enough"},
+    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
+    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
+    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
+    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
+     "not found in the snapshot: list it to see what it holds"},
+    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
+     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
+    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
+    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
+     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
+     "from a pipe to a pipe"},
+    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
+    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
+     "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
+     "unknown feature of the LMC format: use a newer lmc"},
+    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
+     "truncated: the data ends early; fetch or write the file again"},
+    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
+     "corrupt: the data breaks a rule of the format; use another copy"},
+    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
+    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
+     "this is a delta: its base, the snapshot that it was made against, is needed"},
+    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
+     "wrong base: not the snapshot that the delta was made against"}};
+
+LMC_API const char *lmc_status_name(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
+    return "LMC_ERR_?";
+}
+
+LMC_API const char *lmc_status_text(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].text;
+    return "unknown error";
+}

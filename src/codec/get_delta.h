@@ -1,0 +1,126 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/dispatch.h"
+#include "codec/workspace.h"
+#include "codec/get_list.h"
+
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
+ * read twice: once to count the elements of each class, which says how long the lists are, and for
+ * its CRC, before anything is written; and once when the kernel ungroup takes each element's
+ * residual from the list of its class and adds the prediction. The output may be the prediction
+ * itself: an element of it is read before it is written, at the same place. Without classes and a
+ * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+
+/* What the start of the payload says. */
+typedef struct lmc__grouped_payload {
+    lmc__grouping grouping;
+    size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    int sparse;
+    lmc__class_sides sides;
+} lmc__grouped_payload;
+
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
+                                         const uint8_t *base, const lmc_block_info *info,
+                                         unsigned header)
+{
+    lmc__grouping *const grouping = &g->grouping;
+    const size_t n = info->n;
+    const uint8_t *thresholds;
+    unsigned c, p;
+    g->sparse = header >> 3 & 1;
+    grouping->n_classes = (header & 7) + 1;
+    grouping->n_natural = header >> 4 & 7;
+    thresholds = lmc__take(d, grouping->n_classes - 1);
+    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    for (c = 0; c + 1 < grouping->n_classes; c++) {
+        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        grouping->threshold[c] = thresholds[c];
+    }
+    g->n_of[0] = n;
+    if (base) {
+        const uint32_t base_crc =
+            grouping->n_classes == 1 ? d->k->crc32c(0, base, info->size)
+                                     : d->k->count_classes(g->n_of, base, n, info->width, grouping);
+        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
+    }
+    for (c = 0; c < grouping->n_classes && g->sparse; c++)
+        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < grouping->n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
+    return LMC_OK;
+}
+
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
+ * between the coded ones. */
+static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
+                                           unsigned c, size_t n_coded, uint8_t *spare,
+                                           lmc__side *side)
+{
+    const size_t n = g->n_of[c];
+    lmc__side zero, coded;
+    uint8_t *list, *top;
+    side->list = zero.list = NULL;
+    side->value = zero.value = 0;
+    if (n_coded == 0) return LMC_OK;
+    if (n_coded == n) return lmc__get_list(d, side, spare, n);
+    list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    top = d->stack.top;
+    LMC__TRY(lmc__get_list(d, &coded, spare, n_coded));
+    d->k->merge(list, g->masks[c], n, zero, coded);
+    d->stack.top = top;
+    side->list = list;
+    return LMC_OK;
+}
+
+/* Residuals of one class and no prediction are the planes of elements. */
+static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
+                                       size_t n, unsigned width, int rotate, uint32_t *crc)
+{
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        planes.row[p] = sides[p].list;
+        if (!sides[p].list) {
+            uint8_t *const list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            memset(list, sides[p].value, n);
+            planes.row[p] = list;
+        }
+    }
+    *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, rotate, d->ahead);
+    return LMC_OK;
+}
+
+/* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
+ * Grouping of the block's header. */
+static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, int subtract, unsigned header,
+                                      uint32_t *crc)
+{
+    const unsigned width = info->width;
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__grouped_payload g;
+    unsigned c, p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
+    for (c = 0; c < g.grouping.n_classes; c++) {
+        const size_t n_coded =
+            g.sparse && g.n_of[c] ? d->k->count_ones(g.masks[c], (g.n_of[c] + 7) / 8) : g.n_of[c];
+        for (p = g.grouping.n_natural; p < width; p++)
+            LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (base) *crc = d->k->ungroup(dst, base, &g.sides, n, width, subtract, &g.grouping, d->ahead);
+    else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
+    if (d->ahead.data) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}

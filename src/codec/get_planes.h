@@ -1,0 +1,96 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "kernels/fold.h"
+#include "kernels/root.h"
+#include "codec/workspace.h"
+#include "codec/get_list.h"
+
+/* The payload of a block without a prediction and without classes (spec 7.2, 7.4): put_planes.h
+ * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
+ * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+ *
+ *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
+ *                                                                                        +-> CRC
+ */
+
+/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
+{
+    size_t i;
+    joint->packed = lmc__take(d, joint->packed_size);
+    LMC__CHECK(joint->packed, LMC_ERR_CORRUPT);
+    for (i = n; i < joint->packed_size + joint->row; i++) /* places behind the last element */
+        LMC__CHECK(lmc__unpack(joint->packed, i, joint) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
+ * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
+ * that was in *root before is merged to its row first. */
+static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
+                                      uint8_t *spare, size_t n, lmc__merged *root)
+{
+    unsigned mode;
+    uint8_t *list;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
+        *row = lmc__take(d, n);
+        LMC__CHECK(*row, LMC_ERR_CORRUPT);
+        return LMC_OK;
+    }
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    if (mode != LMC__PLANE_CONSTANT && root->mask) {
+        d->k->merge(root->row, root->mask, n, root->left, root->right);
+        root->mask = NULL;
+    }
+    *row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        memset(list, *d->in++, n);
+        return LMC_OK;
+    }
+    root->plane = p;
+    root->row = list;
+    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
+}
+
+/* rotate and n_more: Residual and Joint of the block's header. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                       int rotate, unsigned n_more, uint32_t *crc)
+{
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__joint joint;
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL; /* there is none yet */
+    lmc__set_joint(&joint, n_more, 0, n);
+    if (n_more) {
+        const uint8_t *const offset = lmc__take(d, 2);
+        LMC__CHECK(offset, LMC_ERR_CORRUPT);
+        joint.offset = lmc__load16(offset);
+        LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);
+    }
+    for (p = 0; p < width; p++) {
+        if (n_more && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
+        else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (n_more) {
+        planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, n_more ? &joint : NULL, n, width,
+                           rotate, d->ahead);
+    if (d->ahead.data) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}

@@ -1,0 +1,296 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/count.h"
+#include "kernels/classes.h"
+#include "kernels/group.h"
+#include "codec/workspace.h"
+#include "codec/plan.h"
+#include "codec/sample.h"
+
+/* How to code a block against its prediction (spec 7.3), and whether, by a sample of both.
+ *
+ * An element is coded as its distance from the prediction, counted in floats (residual "subtract")
+ * or bit by bit (xor). How large that is likely to be depends on the prediction's exponent, the
+ * *key*: a weight moves by some absolute amount, and small floats are closer to each other. So
+ * elements are sorted into *classes*, ranges of the key, each coded with trees of its own; the
+ * decoder has the prediction, so it knows each element's class without being told.
+ *
+ * Which ranges: one class for each key first, then neighbours are merged, those first that lose
+ * least by it, as long as that saves anything or there are too many classes. A merge saves the
+ * headers of a class and costs what the two distributions differ by. What a class takes is
+ * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
+ * a half; the bits within an octave are noise, the same for all ways to cut. */
+
+#ifndef LMC_NO_ENCODER
+/* How to code a block against its prediction. */
+typedef struct lmc__delta {
+    lmc__grouping grouping;
+    int subtract;  /* residuals; else xor */
+    int sparse;    /* which elements have changed is a mask, and only they are coded */
+    uint64_t bits; /* that it takes, about */
+    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
+                      smaller */
+} lmc__delta;
+
+/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+#define LMC__DEFAULT_CLASSES 6u
+
+/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
+ * 0.5 % more than by all 8192. */
+#define LMC__DELTA_SAMPLE_RUN 16u
+
+/* The bucket of a residual: 0 .. 15, then two for each octave. */
+LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
+{
+    unsigned octave = 0;
+    if (residual < 16) return (unsigned)residual;
+#if defined(__GNUC__)
+    octave = 63u - (unsigned)__builtin_clzll(residual);
+#else
+    while (residual >> octave > 1) octave++;
+#endif
+    return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
+}
+
+/* Classes on their way from one for each key to a few. */
+typedef struct lmc__merging {
+    lmc__key_counts *classes; /* scratch->keys: of class i */
+    lmc__key_counts *merged;  /* scratch->merged */
+    unsigned n_classes;
+    unsigned last;          /* the highest magnitude there is */
+    size_t n, total;        /* elements of the block, of the sample */
+    uint64_t bits[256];     /* that class i takes */
+    int64_t saved[256];     /* bits, by merging class i with the next one */
+    uint8_t first_key[256]; /* of class i */
+    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+} lmc__merging;
+
+/* Bits that a class takes in the whole block: its information, but for what lies within an octave,
+ * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
+static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
+    unsigned i, n_used = 0;
+    for (i = 0; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        magnitudes += count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+        n_used += count != 0;
+    }
+    bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
+    return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
+}
+
+static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
+{
+    unsigned i;
+    sum->n += counts->n;
+    for (i = 0; i <= last; i++)
+        sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
+}
+
+/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
+{
+    *m->merged = m->classes[c];
+    lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
+    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+}
+
+/* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
+ * of octave o, of which one bit is in the bucket, o - 1. */
+static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
+{
+    const unsigned width = sample->width;
+    uint64_t within = 0;
+    unsigned key;
+    size_t i;
+    m->last = 0;
+    for (key = 0; key < 256; key++) m->classes[key].n = 0;
+    for (i = 0; i < sample->n; i++) {
+        const uint64_t base = lmc__load_element(sample->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(sample->src, i, width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        lmc__key_counts *const counts = &m->classes[lmc__key(base, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
+        if (magnitude > m->last) m->last = magnitude;
+    }
+    return within;
+}
+
+/* Merges class c with the next one; those behind move up. */
+static void lmc__merge_classes(lmc__merging *m, unsigned c)
+{
+    unsigned i;
+    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
+    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    m->n_classes--;
+    for (i = c + 1; i < m->n_classes; i++) {
+        m->classes[i] = m->classes[i + 1];
+        m->first_key[i] = m->first_key[i + 1];
+        m->bits[i] = m->bits[i + 1];
+        m->saved[i - 1] = m->saved[i];
+    }
+    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
+    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+}
+
+/* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
+ * delta->grouping, subtract and bits. */
+static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
+                                size_t n, int subtract, unsigned max_classes)
+{
+    lmc__merging m;
+    uint64_t within;
+    unsigned key, i;
+    m.classes = scratch->keys;
+    m.merged = &scratch->merged;
+    m.n = n;
+    m.total = sample->n;
+    within = lmc__count_keys(&m, sample, subtract);
+    m.logs[0] = 0;
+    for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
+    for (key = 0, m.n_classes = 0; key < 256; key++) {
+        if (m.classes[key].n == 0) continue;
+        if (m.n_classes != key) m.classes[m.n_classes] = m.classes[key];
+        m.first_key[m.n_classes] = (uint8_t)key;
+        m.bits[m.n_classes] = lmc__class_bits(&m, &m.classes[m.n_classes]);
+        m.n_classes++;
+    }
+    for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    while (m.n_classes > 1) {
+        unsigned best = 0;
+        for (i = 1; i + 1 < m.n_classes; i++)
+            if (m.saved[i] > m.saved[best]) best = i;
+        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        lmc__merge_classes(&m, best);
+    }
+    delta->grouping.n_classes = m.n_classes;
+    delta->grouping.n_natural = 0;
+    for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
+    delta->subtract = subtract;
+    delta->bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+}
+
+/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
+ * planes. rows: lists for them. */
+static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
+                                     const lmc__block *sample, size_t n)
+{
+    const size_t total = sample->n;
+    uint64_t bits = 0;
+    unsigned p;
+    e->k->split(rows, sample->src, total, sample->width, sample->rotate);
+    for (p = 0; p < sample->width; p++) {
+        uint32_t *const counts = e->scratch->counts[p];
+        memset(counts, 0, sizeof e->scratch->counts[p]);
+        lmc__count_bytes(counts, rows->row[p], total);
+        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
+                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
+    }
+    return bits * n / total;
+}
+
+/* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
+ * elements: the block itself. Returns 0 if there is no room, which cannot happen (see workspace.h).
+ */
+static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
+{
+    const size_t n = block->n;
+    const size_t run = block->level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE
+                           ? LMC__SAMPLE_RUN
+                           : LMC__DELTA_SAMPLE_RUN,
+                 size = run * block->width;
+    uint8_t *src, *base;
+    size_t i;
+    *sample = *block;
+    if (n <= LMC__SAMPLE_SIZE) return 1;
+    sample->n = run * LMC__SAMPLE_RUNS;
+    src = lmc__push_list(&e->stack, sample->n * block->width);
+    base = lmc__push_list(&e->stack, sample->n * block->width);
+    if (!src || !base) return 0;
+    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
+        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
+        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
+            const size_t next =
+                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
+            LMC__PREFETCH(block->src + next);
+            LMC__PREFETCH(block->base + next);
+        }
+        memcpy(src + i * size, block->src + at, size);
+        memcpy(base + i * size, block->base + at, size);
+    }
+    sample->src = src;
+    sample->base = base;
+    return 1;
+}
+
+/* Sets what depends on the residuals' planes: the lowest planes that are noise in spite of the
+ * prediction stay in natural order, ungrouped; and wide elements of which most are zero are sparse,
+ * or each of their planes would say again which ones are. (Of two bytes, only few have a second
+ * one.) */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample)
+{
+    const unsigned width = sample->width;
+    const size_t total = sample->n;
+    size_t i, n_zero = 0;
+    unsigned p;
+    for (i = 0; i < total; i++) {
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(sample->src, i, width),
+                          lmc__load_element(sample->base, i, width), width, delta->subtract);
+        n_zero += residual == 0;
+        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
+    }
+    for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
+        uint32_t *const counts = e->scratch->counts[p];
+        memset(counts, 0, sizeof e->scratch->counts[p]);
+        lmc__count_bytes(counts, rows->row[p], total);
+        if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
+        delta->grouping.n_natural = p + 1;
+    }
+    delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+}
+
+/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
+ * more; or only trying both ways will tell. */
+enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
+
+/* How to code a block against its prediction, and whether. Floats are subtracted, integers by
+ * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
+ * whatever the sample says, so that a block never gets larger by its prediction. */
+static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
+                                         const lmc__block *block)
+{
+    const int is_max = block->level == LMC_LEVEL_MAX;
+    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const size_t n = block->n;
+    uint8_t *const top = e->stack.top;
+    uint64_t direct;
+    lmc__block sample;
+    lmc__planes rows;
+    unsigned p;
+    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    for (p = 0; p < block->width; p++)
+        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    direct = lmc__estimate_direct(e, &rows, &sample, n);
+    lmc__choose_classes(e->scratch, delta, &sample, n, block->rotate, max_classes);
+    if (!block->rotate || is_max) {
+        lmc__delta other;
+        lmc__choose_classes(e->scratch, &other, &sample, n, !block->rotate, max_classes);
+        if (other.bits < delta->bits) *delta = other;
+    }
+    lmc__choose_layout(e, delta, &rows, &sample);
+    e->stack.top = top;
+    delta->worth = (size_t)((direct - direct / 8) / 8);
+    if (is_max) return LMC__EITHER;
+    if (delta->bits > direct + direct / 8) return LMC__DIRECT;
+    return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
+}
+#endif /* LMC_NO_ENCODER */

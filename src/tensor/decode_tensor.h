@@ -1,0 +1,110 @@
+#pragma once
+#include "base/platform.h"
+#include "codec/workspace.h"
+#include "codec/block_header.h"
+#include "tensor/wave.h"
+#include "tensor/tensor.h"
+
+/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
+ * are walked from the start; those before the range are checked and skipped. Each header is checked
+ * before it is used to find the next one.
+ *
+ * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
+ * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
+ * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
+ * all of the tensor is decoded; a part cannot be. */
+typedef struct lmc__tensor_decoding {
+    const uint8_t *src;
+    size_t src_size;
+    uint8_t *dst;         /* where the range goes */
+    uint64_t first, last; /* the range: bytes [first, last) of the tensor */
+    uint64_t total_size;
+    const lmc_tensor_options *options;
+    lmc__wave wave;
+    size_t used;        /* bytes of src that have been walked over */
+    uint64_t at, block; /* where the next block belongs, and its number */
+    uint64_t
+        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+} lmc__tensor_decoding;
+
+/* Reads the next block's header into job, and moves behind the block. */
+static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const src = t->src + t->used;
+    const size_t left = t->src_size - t->used;
+    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    job->position.run = t->options->run;
+    job->position.block = (uint32_t)t->block++;
+    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->position, &job->info));
+    LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
+    if (t->block_size == 0) t->block_size = job->info.size;
+    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    job->src = src;
+    t->used += job->info.encoded_size;
+    t->at += job->info.size;
+    return LMC_OK;
+}
+
+/* The rest of a job, for a block that ends behind the start of the range. */
+static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const base = (const uint8_t *)t->options->prediction;
+    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const size_t temp_size = t->wave.temp_size;
+    job->base = base ? base + (size_t)start : NULL;
+    job->skip = start < t->first ? (size_t)(t->first - start) : 0;
+    job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
+    job->dst = t->dst + (size_t)(start + job->skip - t->first);
+    job->ahead.data = NULL;
+    job->ahead.size = 0;
+    if (t->last - t->first >= LMC__STREAM_FROM && job->keep == job->info.size) {
+        job->ahead.data = t->src + t->used;
+        job->ahead.size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+    }
+    /* the prediction before the workspace, for with one that is larger */
+    LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
+    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n) ||
+        (job->keep != job->info.size && job->info.size > temp_size))
+        return LMC_ERR_WORKSPACE;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+                                          size_t src_size, uint64_t total_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    const size_t temp_size = lmc__get_tensor_block_size(options);
+    lmc__tensor_decoding t;
+    size_t max_jobs;
+    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size ||
+        size > total_size - offset)
+        return LMC_ERR_ARGUMENT;
+    if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    if (options->prediction && options->prediction_size != total_size) return LMC_ERR_BASE_WRONG;
+    LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
+    memset(&t, 0, sizeof t);
+    t.src = (const uint8_t *)src;
+    t.src_size = src_size;
+    t.dst = (uint8_t *)dst;
+    t.first = offset;
+    t.last = offset + size;
+    t.total_size = total_size;
+    t.options = options;
+    lmc__set_tensor_wave(&t.wave, options, temp_size, ws);
+    max_jobs = lmc__count_jobs(options->parallel, temp_size);
+    while (size != 0 && t.at < t.last) {
+        size_t n = 0;
+        while (n < max_jobs && t.at < t.last) {
+            lmc__job *const job = &t.wave.jobs[n];
+            LMC__TRY(lmc__next_block(&t, job));
+            if (t.at <= t.first) continue; /* before the range */
+            LMC__TRY(lmc__plan_decoding(&t, job));
+            n++;
+        }
+        lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
+        LMC__TRY(lmc__wave_status(&t.wave, n));
+    }
+    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}

@@ -1,0 +1,196 @@
+#pragma once
+#include "base/platform.h"
+#include "codec/dtypes.h"
+#include "codec/workspace.h"
+#include "codec/sample.h"
+#include "codec/plan_delta.h"
+#include "codec/put_block.h"
+#include "quantise/quantizer.h"
+#include "tensor/wave.h"
+#include "tensor/tensor.h"
+
+#ifndef LMC_NO_ENCODER
+/* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
+ * the next one is begun before. So each block of a wave is made in a slot that is large enough for
+ * any, and then moved down to where the one before it ends:
+ *
+ *     one worker        a wave is one block, and lands where it stays
+ *     several workers   if dst has room for the slots of all blocks, block i is made in slot i, and
+ *                       while a wave is made, the one before is packed by one more task:
+ *
+ *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
+ *
+ *                       that is safe, because packed bytes only ever move down, to places below the
+ *                       slots that are being written. Else a wave's slots follow what is packed,
+ *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *
+ * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+typedef struct lmc__tensor_encoding {
+    const uint8_t *src;
+    size_t size, block_size;
+    uint64_t n_blocks;
+    const lmc_tensor_options *options;
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
+    lmc__wave wave;
+    uint8_t *dst;
+    size_t dst_cap;
+    uint8_t *packed;           /* the end of what is in its place */
+    const lmc__job *made_jobs; /* a wave that is made, and is yet to be packed */
+    size_t n_made;
+} lmc__tensor_encoding;
+
+/* Moves the blocks of the wave that is made down to their place. */
+static void lmc__pack_wave(lmc__tensor_encoding *t)
+{
+    size_t i;
+    for (i = 0; i < t->n_made; i++) {
+        const lmc__job *job = &t->made_jobs[i];
+        if (job->dst != t->packed) memmove(t->packed, job->dst, job->dst_size);
+        t->packed += job->dst_size;
+    }
+    t->n_made = 0;
+}
+
+/* Task 0 packs one wave, the others make the next one. */
+static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
+{
+    lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
+    if (index == 0) lmc__pack_wave(t);
+    else lmc__encode_task(&t->wave, index - 1, worker);
+}
+
+/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots from
+ * `place` on; the last one gets what room there is, if that is the first of all. Returns their
+ * number, 1 at least. */
+static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
+                             uint8_t *place)
+{
+    const lmc_tensor_options *const options = t->options;
+    size_t n;
+    for (n = 0; n < max_jobs && first + n < t->n_blocks; n++) {
+        lmc__job *const job = &t->wave.jobs[n];
+        const size_t at = (size_t)(first + n) * t->block_size,
+                     room = t->dst_cap - (size_t)(place - t->dst);
+        size_t slot;
+        job->src = t->src + at;
+        job->src_size = lmc__min(t->block_size, t->size - at);
+        job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
+        slot = lmc_bound_block(job->src_size);
+        if (slot > room && n > 0) break;
+        job->dst = place;
+        job->dst_size = lmc__min(slot, room);
+        job->dtype = options->dtype;
+        job->level = options->level;
+        job->quant = t->quant;
+        job->first_element = at / lmc_dtype_width(options->dtype);
+        job->position.run = options->run;
+        job->position.block = (uint32_t)(first + n);
+        place += job->dst_size;
+    }
+    return n;
+}
+
+/* Waves of max_jobs that are made behind what is packed, and then packed: also of one block each.
+ */
+static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
+{
+    uint64_t block;
+    size_t n;
+    for (block = 0; block < t->n_blocks; block += n) {
+        n = lmc__plan_wave(t, block, max_jobs, t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
+        LMC__TRY(lmc__wave_status(&t->wave, n));
+        t->made_jobs = t->wave.jobs;
+        t->n_made = n;
+        lmc__pack_wave(t);
+    }
+    return LMC_OK;
+}
+
+/* Waves that are made in the slots of their blocks, while the one before is packed. */
+static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+{
+    const lmc_parallel *const parallel = t->options->parallel;
+    const size_t slot = lmc_bound_block(t->block_size);
+    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    uint64_t block;
+    size_t n;
+    for (block = 0; block < t->n_blocks; block += n) {
+        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
+        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1);
+        LMC__TRY(lmc__wave_status(&t->wave, n));
+        t->made_jobs = t->wave.jobs;
+        t->n_made = n;
+        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+    }
+    lmc__pack_wave(t);
+    return LMC_OK;
+}
+
+/* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
+ * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
+ * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+static int lmc__is_useless(const lmc__tensor_encoding *t)
+{
+    const lmc_tensor_options *const options = t->options;
+    lmc__block block;
+    lmc__delta delta;
+    lmc__encoder e;
+    if (!options->prediction || t->quant || options->log2_block != 0 ||
+        options->dtype == LMC_AUTO || t->size == 0)
+        return 0;
+    e.k = t->wave.k;
+    e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
+    block.src = t->src;
+    block.base = (const uint8_t *)options->prediction;
+    block.width = lmc_dtype_width(options->dtype);
+    block.n = lmc__min(t->size, t->block_size) / block.width;
+    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.level = LMC_LEVEL_DEFAULT;
+    return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
+}
+
+LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+                                          const void *src, size_t size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    lmc_tensor_options direct;
+    lmc__tensor_encoding t;
+    memset(&t, 0, sizeof t);
+    t.src = (const uint8_t *)src;
+    t.size = size;
+    t.block_size = lmc__get_tensor_block_size(options);
+    t.options = options;
+    if (t.block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
+        size % lmc_dtype_width(options->dtype))
+        return LMC_ERR_ARGUMENT;
+    if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
+    t.quant = lmc__get_quant_params(options->quantizer);
+    LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
+    if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
+    lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
+    if (lmc__is_useless(&t)) {
+        direct = *options; /* which takes less workspace: its blocks are not larger */
+        direct.prediction = NULL;
+        t.options = &direct;
+        t.block_size = lmc__get_tensor_block_size(&direct);
+        lmc__set_tensor_wave(&t.wave, &direct, t.block_size, ws);
+    }
+    t.n_blocks = lmc__count_blocks(size, t.block_size);
+    if (t.n_blocks > UINT32_MAX) return LMC_ERR_LIMIT;
+    if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
+    t.dst = t.packed = (uint8_t *)dst;
+    t.dst_cap = dst_cap;
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
+    else {
+        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
+        if (dst_cap >= lmc_bound_tensor(size, t.options))
+            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
+        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
+    }
+    *dst_size = (size_t)(t.packed - t.dst);
+    return LMC_OK;
+}
+#endif /* LMC_NO_ENCODER */

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Writes src/kernels/tables.h: the tables and constants of the kernels, as plain numbers.
+
+  tools/tables.py           writes src/kernels/tables.h
+  tools/tables.py --check   fails if the file is not what this script makes
+
+Numbers, because macros that derive them make a megabyte for the compiler to read out of a line. What a table means
+stands in front of it in the file; how it is found is a function here.
+"""
+import os
+import sys
+
+PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src", "kernels", "tables.h")
+
+HEAD = """#pragma once
+#include "base/platform.h"
+
+/* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
+ * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * byte 0 in the lowest bits. */
+
+/* clang-format off */
+"""
+
+
+def word(values):
+    """Eight bytes as a 64-bit word, the first in the lowest bits."""
+    return sum(v << 8 * i for i, v in enumerate(values))
+
+
+def bits(m):
+    """The places of the one bits of a mask, from the lowest on."""
+    return [i for i in range(8) if m >> i & 1]
+
+
+def byte_mask(m):
+    return word(255 * (m >> i & 1) for i in range(8))
+
+
+def moves(m):
+    """Byte j is to go up to the place p of the j-th one bit, by p - j bytes: a sum of 4, 2 and 1."""
+    steps = []
+    at = list(range(len(bits(m))))  # where the bytes are now
+    for step in (4, 2, 1):
+        moving = [(p - j) & step for j, p in enumerate(bits(m))]
+        steps.append(word(255 * any(a == i and s for a, s in zip(at, moving)) for i in range(8)))
+        at = [a + s for a, s in zip(at, moving)]
+    return steps + [byte_mask((1 << len(bits(m))) - 1)]
+
+
+def sort_places(m):
+    return [word(bits(m ^ 255)), word(bits(m))]
+
+
+def merge_places(m, left, right, step):
+    """For each bit of m: left, left + 1, ... where it is 0, right, right + step, ... where it is 1."""
+    places = []
+    for i in range(8):
+        ones = len(bits(m & ((1 << i) - 1)))
+        places.append((right + step * ones if m >> i & 1 else left + i - ones) & 255)
+    return word(places)
+
+
+# Polynomials over GF(2) modulo that of CRC-32C, in 32 bits, *reflected*: bit 31 is the coefficient of x^0.
+POLYNOMIAL = 0x82F63B78
+LANE3, LANE4 = 2728, 2048
+
+
+def times_x(a):
+    return a >> 1 ^ (POLYNOMIAL if a & 1 else 0)
+
+
+def x_to(n):
+    a = 1 << 31
+    for _ in range(n):
+        a = times_x(a)
+    return a
+
+
+def square(a):
+    product, power = 0, a
+    for i in range(32):
+        if a >> (31 - i) & 1:
+            product ^= power
+        power = times_x(power)
+    return product
+
+
+def squares(a, n):
+    """a, a^2, a^4, ..."""
+    out = [a]
+    while len(out) < n:
+        out.append(square(out[-1]))
+    assert square(out[-1]) == a  # x has the order 2^31 - 1, so the 31st squaring gives what there was at first
+    return out
+
+
+def crc_table(k):
+    table = []
+    for c in range(256):
+        for _ in range(8 * (k + 1)):
+            c = times_x(c)
+        table.append(c)
+    return table
+
+
+def fold(d):
+    """The factors that fold 16 bytes over a distance of d bytes (crc32c.h); << 1 divides by x."""
+    return [x_to(8 * d + 32) << 1, x_to(8 * d - 32) << 1]
+
+
+def hexadecimal(v):
+    return str(v) if v < 256 else "0x%X" % v
+
+
+def tokens(values):
+    """The words of an initialiser: {1, 2} as "{1," and "2}"."""
+    if not isinstance(values, list):
+        return [hexadecimal(values)]
+    out = []
+    for v in values:
+        out += tokens(v)
+        out[-1] += ","
+    return ["{" + out[0]] + out[1:-1] + [out[-1].rstrip(",") + "}"]
+
+
+def fill(words, space, indent, width):
+    lines, line = [], indent
+    for w in words:
+        if len(line) + len(w) + (len(space) if line != indent else 0) > width:
+            lines.append(line)
+            line = indent
+        line += w if line == indent else space + w
+    return "\n".join(lines + [line]) + "\n"
+
+
+def table(kind, name, values):
+    words = tokens(values)
+    words[-1] += ";"
+    return "static const %s %s =\n%s" % (kind, name, fill(words, "", "    ", 100))
+
+
+def comment(text):
+    return "/*" + fill(text.split() + ["*/"], " ", " * ", 98)[2:]
+
+
+def make():
+    masks = range(256)
+    parts = [
+        HEAD,
+
+        comment("Number of one bits of m."),
+        table("uint8_t", "lmc__ones[256]", [len(bits(m)) for m in masks]),
+
+        comment("Byte i is 255 if bit i of m is set, else 0."),
+        table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
+
+        comment("""How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of the
+                one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0], [1], [2]:
+                which bytes move in each step of expanding; [3]: the packed bytes, as many as m has one bits."""),
+        table("uint64_t", "lmc__moves[256][4]", [moves(m) for m in masks]),
+
+        "#if LMC__AVX2_TEXT || LMC__NEON\n",
+        comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed, the rest
+                0: a shuffle by them sorts eight bytes."""),
+        table("uint64_t", "lmc__sort_places[256][2]", [sort_places(m) for m in masks]),
+        "#endif\n",
+
+        "#if LMC__NEON\n",
+        comment("""Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the right one.
+                low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for the second byte of
+                a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros,
+                16 + c, 17 + c, ... for ones."""),
+        table("uint64_t", "lmc__merge_low[256]", [merge_places(m, 0, 16, 1) for m in masks]),
+        table("uint64_t", "lmc__merge_high[256]", [merge_places(m, 8, -16, -1) for m in masks]),
+        "#endif\n",
+
+        "#if LMC__X86\n",
+        comment("From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros."),
+        table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
+        table("uint8_t", "lmc__count_up[64]", list(range(64))),
+
+        comment("""Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the lower
+                halves' bytes in turn, of the upper halves' bytes in turn."""),
+        table("uint8_t", "lmc__shuffles[4][64]",
+              [[2 * i for i in range(64)], [2 * i + 1 for i in range(64)],
+               [i // 2 + i % 2 * 64 for i in range(64)], [32 + i // 2 + i % 2 * 64 for i in range(64)]]),
+        "#endif\n",
+
+        comment("""CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32 is
+                left out. Bit 31 is the coefficient of x^0."""),
+        "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % POLYNOMIAL,
+
+        comment("[k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k + 1))."),
+        table("uint32_t", "lmc__crc_table[8][256]", [crc_table(k) for k in range(8)]),
+
+        comment("[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last."),
+        table("uint32_t", "lmc__crc_powers[31]", squares(x_to(8), 31)),
+
+        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill 8 KiB, a strip of
+                root.h, up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj
+                x^(8 j LANE4 - 33)."""),
+        "#define LMC__CRC_LANE3 %du\n#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % (LANE3, x_to(8 * LANE3)),
+        "#define LMC__CRC_LANE4 %du\n" % LANE4,
+        "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, x_to(8 * j * LANE4 - 33)) for j in (1, 2, 3)) + "\n",
+
+        "#if LMC__X86\n",
+        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d - 33)
+                for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i."""),
+        table("uint64_t", "lmc__crc_folds[4][2]", [fold(64 << i) for i in range(4)]),
+        comment("The same for d = 48, 32, 16, one after the other, then zeros."),
+        table("uint64_t", "lmc__crc_fold_last[8]", fold(48) + fold(32) + fold(16) + [0, 0]),
+        "#endif\n",
+        "/* clang-format on */\n",
+    ]
+    text = ""
+    for part, after in zip(parts, parts[1:] + [""]):  # an empty line behind each table
+        text += part
+        if part.startswith("static") and not after.startswith(("#endif", "static")) or part == "#endif\n":
+            text += "\n"
+    return text
+
+
+def main():
+    text = make()
+    if sys.argv[1:] == ["--check"]:
+        with open(PATH, encoding="ascii") as f:
+            if f.read() != text:
+                sys.exit("src/kernels/tables.h is not what tools/tables.py makes")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        with open(PATH, "w", encoding="ascii") as f:
+            f.write(text)
+
+
+if __name__ == "__main__":
+    main()
