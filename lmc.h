@@ -11074,19 +11074,27 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* its prediction, as many bytes as the decoded block; or NULL */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* encoding: dst_size is dst's capacity, then what was written */
+    size_t src_size, dst_size;
+    /* encoding, and the next three */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it; or NULL */
-    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
-    lmc_block_info info;    /* decoding, and the next two */
+    /* how to quantise it; or NULL */
+    const lmc__quant_params *quant;
+    /* number of the block's first element in the tensor that quant is of */
+    uint64_t first_element;
+    /* decoding, and the next two */
+    lmc_block_info info;
     lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
+     * there; else decoded to the workspace and copied */
+    size_t skip, keep;
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* set when it has run */
+    enum lmc_status status;
 } lmc__job;
 
 typedef struct lmc__wave {
@@ -12058,12 +12066,16 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
-                         the RUN section which begins here; 0: none does */
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
-                       already, and is only compared */
+    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
+     * begins here; 0: none does */
+    size_t head_size;
+    /* of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
+    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
+     * only compared */
+    int is_written;
 } lmc__snapshot_job;
 
 /* Bytes to be written. */
@@ -12073,22 +12085,31 @@ typedef struct lmc__part {
 } lmc__part;
 
 typedef struct lmc__coder {
-    lmc__wave wave; /* without jobs: those are the snapshot's */
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;   /* of the other out */
+    /* encoding: predictions of the wave's blocks */
+    lmc__buffer base;
+    /* of the wave that is being planned */
+    size_t n_jobs;
+    /* the wave at hand makes out[out_number] */
+    unsigned out_number;
+    /* what is to be done with each job; gets the coder */
+    lmc_task task;
+    /* takes the parts; write NULL: nobody wants them */
+    lmc_sink sink;
+    /* of the other out */
+    lmc__buffer parts;
     int write_failed;
     lmc_stream stream;
-    uint8_t
-        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t *read_to;
     size_t read_size, read_got;
-    size_t read_portion; /* the most that is read beside one wave */
+    /* the most that is read beside one wave */
+    size_t read_portion;
     int read_failed, ended;
 } lmc__coder;
 
@@ -12164,8 +12185,10 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
-    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    lmc__piece *pieces;
     size_t i;
+    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
+    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
     if (job->n_pieces == 1) {
         pieces[0].crc = crc;
         return;
@@ -12796,10 +12819,13 @@ typedef struct lmc__run {
 /* A segment: bytes of the run whose predictions lie side by side. */
 typedef struct lmc__segment {
     uint32_t file_number;
-    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
-                             number of the file, plus 1 */
-    uint64_t start, size; /* within the file */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
 } lmc__segment;
 
 static lmc__segment lmc__get_segment(const uint8_t *p)
@@ -13086,23 +13112,63 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
 
 /* == snapshot/origin.h ============================================================================ */
 
+/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
+ * or restored. Writer, restorer and reader each have one.
+ *
+ * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
+ * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * holds for every base of the same content, however it is cut into files.
+ *
+ * Where a base is refused. In this order; each check rests on those before it.
+ *
+ *   what is checked               where                        when               status
+ *   ----------------------------  ---------------------------  -----------------  ------------
+ *   the base describes itself     lmc__open_origin             opening            ARGUMENT
+ *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *                                 lmc__read_prediction         a block is read    BASE_MISSING
+ *                                                              (reader: a delta
+ *                                                              may be listed
+ *                                                              without)
+ *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   header names                                               anything is
+ *                                                              written
+ *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *   the header                                                 opening
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
+ *   the base has                                               opening            see below
+ *   the base can be read          lmc_base.read                a block is read    what it says
+ *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
+ *                                 codec/get_quantised.h        decoded, before
+ *                                                              dst is written
+ *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
+ *   written is the delta's        (pipeline.h)
+ *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   paths, kinds, sizes
+ *
+ * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
+ * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
+ * A base of the right identity that lacks what a segment names is no wrong base: the delta
+ * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
+ * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
+ * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
+ * place of a base, and compare its size, and its CRC in the same way. */
+
 /* Bytes of a file. */
 typedef struct lmc__range {
     size_t file_number;
     uint64_t start, end;
 } lmc__range;
 
-/* Where the predictions of runs come from. */
 typedef struct lmc__origin {
     const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, in order: lmc__item */
+    lmc__buffer items;                   /* of the base, sorted: lmc__item */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size); /* of this snapshot, or NULL */
-    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
     void *user;
+    int in_place;       /* read_back reads the base, which is being overwritten; base is NULL */
     lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* of a conversion */
+    lmc__buffer wide;   /* what a conversion is made from */
 } lmc__origin;
 
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
@@ -13112,6 +13178,7 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
+/* base: NULL, or one that is described completely; its identity is taken here. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -13153,6 +13220,16 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+/* The base that the header names is the one at hand. In place that is for the caller to know. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
+
 #ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
@@ -13161,7 +13238,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
+    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
@@ -13205,8 +13282,7 @@ static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint6
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
- * their own snapshot. */
+/* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -13220,34 +13296,43 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 /* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Every segment's prediction is there. */
-static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
+static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+{
+    uint64_t item_size;
+    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
+    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
+    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
+}
+
+/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
+static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+{
+    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
+    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
+           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+}
+
+/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
+ * called. not_in_base: what to say of a segment that the base has not. */
+static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                              enum lmc_status not_in_base)
 {
     uint32_t i;
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
         const lmc__segment s = lmc__segment_at(run, i);
         if (s.base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) {
-            uint64_t item_size;
-            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
-            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
-                       LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
-            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
-                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
-        }
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
+        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
 
-/* The run can be read back from now on, if it may. */
+/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
+ * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
@@ -13364,16 +13449,6 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         offset += part;
         size -= part;
     }
-    return LMC_OK;
-}
-
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
-               LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
 
@@ -13723,29 +13798,40 @@ static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__pl
 
 struct lmc_writer {
     lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    lmc__buffer file_memory; /* of plan.file */
+    /* of plan.file */
+    lmc__buffer file_memory;
     lmc__digester digester;
 
-    lmc__run run; /* the run at hand; where it is from: */
+    /* the run at hand; where it is from: */
+    lmc__run run;
     lmc__planned_run planned;
-    uint64_t run_left;    /* bytes of it that are in no job yet */
-    uint32_t block;       /* number of the next block */
-    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
-    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
-                          run if the file's size is unknown */
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
 };
 
 static int lmc__is_size_unknown(const lmc_writer *w)
@@ -14494,7 +14580,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_origin(&r->origin, &run));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
     if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
@@ -14637,10 +14723,13 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    uint64_t first_block;       /* in tables.block_at */
-    const uint8_t *blocks;      /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    enum lmc_status prediction; /* LMC_OK. In tables of a damaged file: why its prediction cannot be
-                                   read; LMC_ERR_NOT_FOUND: because its section is lost */
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -14657,13 +14746,19 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 typedef struct lmc__tables {
-    lmc__buffer index;       /* the INDX section; what is parsed of it points into it */
-    lmc__buffer files, runs; /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer block_at;    /* uint64_t: where each block begins; behind a run's blocks: where they
-                                end. So block_at[i + 1] - block_at[i] is a block's size */
-    lmc__buffer keys;        /* of metadata, NUL-terminated */
-    lmc__buffer metadata;    /* lmc__metadata_entry */
-    lmc__buffer paths;       /* see lmc__add_path */
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     size_t n_files, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
@@ -14901,25 +14996,31 @@ static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, u
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
-    lmc__coder own_coder, *coder; /* the lender's, or the own one */
+    /* the lender's, or the own one */
+    lmc__coder own_coder, *coder;
     lmc__tables tables;
-    uint64_t total; /* bytes of all runs */
+    /* bytes of all runs */
+    uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
-    int is_complete; /* the tables have no gaps: every byte of a file is in a run, every block's
-                        place is known */
+    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
+    int is_complete;
     lmc__origin origin;
-    lmc__buffer window; /* bytes of file window_file from window_start on */
+    /* bytes of file window_file from window_start on */
+    lmc__buffer window;
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot; by
-                            this one, for which the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    /* what a larger struct has beside; or NULL */
+    void (*free_extra)(lmc_reader *reader);
+    /* of that, which begins with this one */
+    size_t struct_size;
 };
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
@@ -14981,7 +15082,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
         LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_origin(&r->origin, run));
+            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
@@ -15170,8 +15271,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
-                                                     coder: before that is in use */
+        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO)
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
@@ -15656,8 +15757,9 @@ typedef struct lmc__found_section {
 
 /* How sure it is that a block belongs where its header says, the best last. */
 enum {
-    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
-                             the content of that one */
+    /* within the bytes that another block's header claims: perhaps part of the content of that one
+     */
+    LMC__TRUST_INNER = 0,
     LMC__TRUST_LONE = 1,
     LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
     LMC__TRUST_INDEX = 3 /* where the index says */
@@ -15667,13 +15769,15 @@ enum {
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* encoded, decoded, of the content */
+    uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    /* there is another one, as good, of other content */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
-                                        but a part of its content */
+    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
 /* The header of a block, perhaps: of which run is not known yet. Its position is state ^
@@ -16306,11 +16410,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
     f = lmc__file_at(r, found->number);
     status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
     if (status == LMC_OK && found->number != 0 &&
         (*f->file.path == 0 ||
          (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                     snapshot */
+        status = LMC_ERR_CORRUPT;
     if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     f->is_described = status == LMC_OK;
@@ -16417,9 +16521,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -16544,8 +16647,9 @@ static void lmc__choose_blocks(lmc__salvage *s)
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
@@ -16614,13 +16718,8 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }

@@ -29,12 +29,16 @@
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
-                         the RUN section which begins here; 0: none does */
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
-                       already, and is only compared */
+    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
+     * begins here; 0: none does */
+    size_t head_size;
+    /* of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
+    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
+     * only compared */
+    int is_written;
 } lmc__snapshot_job;
 
 /* Bytes to be written. */
@@ -44,22 +48,31 @@ typedef struct lmc__part {
 } lmc__part;
 
 typedef struct lmc__coder {
-    lmc__wave wave; /* without jobs: those are the snapshot's */
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;   /* of the other out */
+    /* encoding: predictions of the wave's blocks */
+    lmc__buffer base;
+    /* of the wave that is being planned */
+    size_t n_jobs;
+    /* the wave at hand makes out[out_number] */
+    unsigned out_number;
+    /* what is to be done with each job; gets the coder */
+    lmc_task task;
+    /* takes the parts; write NULL: nobody wants them */
+    lmc_sink sink;
+    /* of the other out */
+    lmc__buffer parts;
     int write_failed;
     lmc_stream stream;
-    uint8_t
-        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t *read_to;
     size_t read_size, read_got;
-    size_t read_portion; /* the most that is read beside one wave */
+    /* the most that is read beside one wave */
+    size_t read_portion;
     int read_failed, ended;
 } lmc__coder;
 
@@ -135,8 +148,10 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
-    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    lmc__piece *pieces;
     size_t i;
+    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
+    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
     if (job->n_pieces == 1) {
         pieces[0].crc = crc;
         return;

@@ -43,25 +43,31 @@
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
-    lmc__coder own_coder, *coder; /* the lender's, or the own one */
+    /* the lender's, or the own one */
+    lmc__coder own_coder, *coder;
     lmc__tables tables;
-    uint64_t total; /* bytes of all runs */
+    /* bytes of all runs */
+    uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
-    int is_complete; /* the tables have no gaps: every byte of a file is in a run, every block's
-                        place is known */
+    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
+    int is_complete;
     lmc__origin origin;
-    lmc__buffer window; /* bytes of file window_file from window_start on */
+    /* bytes of file window_file from window_start on */
+    lmc__buffer window;
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot; by
-                            this one, for which the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    /* what a larger struct has beside; or NULL */
+    void (*free_extra)(lmc_reader *reader);
+    /* of that, which begins with this one */
+    size_t struct_size;
 };
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
@@ -123,7 +129,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
         LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_origin(&r->origin, run));
+            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
@@ -312,8 +318,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
-                                                     coder: before that is in use */
+        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO)
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;

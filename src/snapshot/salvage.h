@@ -47,8 +47,9 @@ typedef struct lmc__found_section {
 
 /* How sure it is that a block belongs where its header says, the best last. */
 enum {
-    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
-                             the content of that one */
+    /* within the bytes that another block's header claims: perhaps part of the content of that one
+     */
+    LMC__TRUST_INNER = 0,
     LMC__TRUST_LONE = 1,
     LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
     LMC__TRUST_INDEX = 3 /* where the index says */
@@ -58,13 +59,15 @@ enum {
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* encoded, decoded, of the content */
+    uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    /* there is another one, as good, of other content */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
-                                        but a part of its content */
+    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
 /* The header of a block, perhaps: of which run is not known yet. Its position is state ^

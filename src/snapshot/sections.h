@@ -369,10 +369,13 @@ typedef struct lmc__run {
 /* A segment: bytes of the run whose predictions lie side by side. */
 typedef struct lmc__segment {
     uint32_t file_number;
-    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
-                             number of the file, plus 1 */
-    uint64_t start, size; /* within the file */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
 } lmc__segment;
 
 static lmc__segment lmc__get_segment(const uint8_t *p)

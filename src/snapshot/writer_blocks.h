@@ -44,29 +44,40 @@
 
 struct lmc_writer {
     lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    lmc__buffer file_memory; /* of plan.file */
+    /* of plan.file */
+    lmc__buffer file_memory;
     lmc__digester digester;
 
-    lmc__run run; /* the run at hand; where it is from: */
+    /* the run at hand; where it is from: */
+    lmc__run run;
     lmc__planned_run planned;
-    uint64_t run_left;    /* bytes of it that are in no job yet */
-    uint32_t block;       /* number of the next block */
-    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
-    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
-                          run if the file's size is unknown */
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
 };
 
 static int lmc__is_size_unknown(const lmc_writer *w)
