@@ -11602,6 +11602,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
+/* The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -11619,8 +11620,8 @@ static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
     lmc__free_buffer(b);
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
- * is linear. */
+/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
+ * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -11647,6 +11648,7 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
+/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -11656,6 +11658,8 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ============================================================================ */
 
+/* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
+ * and dtypes, so its speed does not matter, and plain C will do. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -11825,6 +11829,7 @@ typedef struct lmc__digester {
     uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
 } lmc__digester;
 
+/* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     lmc__sha256_init(&d->sha);
@@ -11833,6 +11838,7 @@ static void lmc__begin_identity(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
+/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -11840,12 +11846,14 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_identity(d);
 }
 
+/* A file has an identity for each tensor, or one for itself if it has none. */
 static size_t lmc__count_identities(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes. */
+/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
+ * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *t = d->file->tensors;
@@ -11872,6 +11880,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+/* The CRC of a leaf goes to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[4];
@@ -11880,7 +11889,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
+ * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
+ * tensor of that many elements. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -11905,19 +11916,21 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     lmc__begin_identity(d);
 }
 
+/* To where the index has room for it. */
 static void lmc__finish_identity(lmc__digester *d)
 {
     lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
 }
 
-/* Tensors that are complete now, empty ones included. */
+/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_identities(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc: size is not 0, and leaf_size
+ * + size at most LMC__LEAF_SIZE. */
 static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
 {
     d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
@@ -11926,7 +11939,8 @@ static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next piece that was planned; its CRC is known now. */
+/* The next piece, in the order in which they were planned; its CRC is known now. Tensors that ended
+ * before it are finished first: only then is it known that nothing more of them comes. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
@@ -11936,7 +11950,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->size);
 }
 
-/* All bytes of the file are absorbed. */
+/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_identities(d);
@@ -11977,7 +11991,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta. */
+/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
@@ -11986,7 +12000,14 @@ static int lmc__has_base(const uint8_t *header)
     return any != 0;
 }
 
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
+ * is called one, and not damaged, whatever else its header has become:
+ *
+ *     0  magic            12  flags            32  identity of the base, or 0
+ *     8  version         16  features         64  depth of the chain, 0 without a base
+ *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *
+ * Any feature that is not known could change what the file means, so all are refused. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     size_t i;
@@ -12014,7 +12035,7 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
     return LMC_OK;
 }
 
-/* *total += size, if the limits allow that. */
+/* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
     const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
@@ -12023,13 +12044,19 @@ static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limi
     return 1;
 }
 
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
+/* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size. */
+/* The trailer of a file of `total` bytes that has an index of that place and size:
+ *
+ *     0  where the index begins     16  size of the file     28  CRC of the bytes before
+ *     8  size of the index          24  reserved             32  magic, another than the header's
+ *
+ * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
+ * tells one that was cut and continued by another. */
 static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
@@ -12468,7 +12495,15 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
 
 #ifndef LMC_NO_ENCODER
-/* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
+/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+ *
+ *     0  kind        "FILE", "RUN ", "INDX"
+ *     4  number      files and runs are counted apart; 0 for the index
+ *     8  size        of the body
+ *    16  Head_CRC    of the bytes before
+ *    20  Body_CRC    of the body
+ *
+ * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -12488,6 +12523,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
+/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
+ * the limit of the format here. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -12500,12 +12537,15 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
+/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
 }
 
-/* Path rules of spec 5.1. */
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, start = 0;
@@ -12525,7 +12565,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -12545,13 +12586,15 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- FILE -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there. */
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left): taking checks nothing. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
+/* Where the next size bytes are. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -12561,7 +12604,16 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* The fixed fields of a FILE body, and where its path is. */
+/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
+ *
+ *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
+ *     8  kind                                      24  mtime, nanoseconds
+ *     9  flags: which of mode and mtime are set    28  size of the path
+ *    10  reserved                                  32  number of tensors
+ *    12  mode                                      36  path, then an entry for each tensor
+ *
+ * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
+ * to be trusted: entries may end before. */
 static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
                                             uint32_t *path_size, uint32_t *n_tensors)
 {
@@ -12598,8 +12650,15 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
     return LMC_OK;
 }
 
-/* A tensor's entry in a FILE body: all of it is there, sizes and counts are within their limits.
- * Whether the tensor makes sense in its file is not looked at. */
+/* A tensor's entry in a FILE body:
+ *
+ *     0  offset      8  size           16  size of the name
+ *    20  size of the dtype's name      21  rank
+ *    22  generation, 0: exact          23  measure of the loss, 0 if exact
+ *    24  shape, name, dtype; if not exact the error, in units of 2^-32
+ *
+ * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
+ * makes sense in its file is not looked at. */
 typedef struct lmc__tensor_entry {
     uint64_t offset, size;
     uint32_t name_size;
@@ -12640,6 +12699,7 @@ typedef struct lmc__file_room {
     char *chars;     /* strings, NUL-terminated */
 } lmc__file_room;
 
+/* The bytes at p as a string. */
 static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
 {
     char *const copy = room->chars;
@@ -12649,8 +12709,9 @@ static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size
     return copy;
 }
 
-/* The tensor of an entry. It must lie in the file, and not before *position, where the one before
- * it ends; of a known dtype, its shape must give its size. */
+/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
+ * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
+ * known dtype, its shape must give its size; of others nobody can tell. */
 static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
                                         const lmc_file *file, lmc__file_room *room,
                                         uint64_t *position)
@@ -12680,10 +12741,17 @@ static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *
     return LMC_OK;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory: one allocation,
- * which begins with the lmc_tensors. Two passes over the entries: the first finds that all are
- * there, and how much memory they take (an entry has 25 bytes at least, so that is linear in size);
- * the second copies them. */
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
+ *
+ * Two passes over the entries. The first finds that all are there, that they end where the body
+ * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
+ * whatever the number of tensors claims to be. The second copies them to one allocation:
+ *
+ *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Names must
+ * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
+ * belongs to the caller in any case. */
 static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
                                        size_t size)
 {
@@ -12738,6 +12806,8 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
+/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
+ * 2^-32, and 1 to the largest below it. */
 static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
     uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
@@ -12804,6 +12874,13 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 
 /* -- RUN -- */
 
+/* A run, as its RUN body describes it:
+ *
+ *     0  size        8  log2 of the block size      9  prediction     10  conversion
+ *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
+ *
+ * Its place in the file is where the run before it ends. segments points into the body, which must
+ * stay. */
 typedef struct lmc__run {
     uint64_t start; /* within the file */
     uint64_t size;
@@ -12816,7 +12893,8 @@ typedef struct lmc__run {
     uint32_t n_segments;
 } lmc__run;
 
-/* A segment: bytes of the run whose predictions lie side by side. */
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
 typedef struct lmc__segment {
     uint32_t file_number;
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
@@ -12828,6 +12906,7 @@ typedef struct lmc__segment {
     uint64_t base_offset;
 } lmc__segment;
 
+/* p: LMC__SEGMENT_SIZE bytes. */
 static lmc__segment lmc__get_segment(const uint8_t *p)
 {
     lmc__segment s;
@@ -12840,6 +12919,7 @@ static lmc__segment lmc__get_segment(const uint8_t *p)
 }
 
 #ifndef LMC_NO_ENCODER
+/* dst: LMC__SEGMENT_SIZE bytes. */
 static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
 {
     lmc__store32(dst, s->file_number);
@@ -12870,7 +12950,13 @@ static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
 }
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position. */
+ * advances *position over the run.
+ *
+ * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
+ * bytes, block sizes within the format's limits, segments that are as many as the body has room
+ * for, that follow each other from *position on, that end where the run does and within the file,
+ * and a prediction only where there is to be one. Not checked here: whether what predicts them is
+ * there (lmc__check_predictions). */
 static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
                                       uint32_t file_number, const lmc_file *file,
                                       uint64_t *position)
@@ -12916,13 +13002,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     return LMC_OK;
 }
 
-/* Decoded size of a block. */
+/* Decoded bytes of a block: the last has what is left. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
@@ -12961,19 +13049,24 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 #define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
+/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
+ * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
     uint64_t limit;  /* on their size */
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
+ */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
     return lmc__append(&b->entries, data, size);
 }
 
-/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
+ * elsewhere. */
 static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
                                           const uint8_t *head, const uint8_t *body,
                                           size_t body_size)
@@ -12985,7 +13078,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last. */
+/* Room for the facts of a file whose section was the last entry. */
 static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->entries.size;
@@ -12999,7 +13092,7 @@ static uint8_t *lmc__index_identities(const lmc__index_builder *b)
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
 }
 
-/* All of the file was absorbed by d. */
+/* All of the file was absorbed by d: its facts are known now. */
 static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
@@ -13036,7 +13129,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 }
 #endif
 
-/* p: LMC__INDEX_BODY_SIZE bytes. */
+/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     head->n_files = lmc__load32(p);
@@ -13047,8 +13140,9 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Names and identities of everything that has them among n_entries entries, which are known to be
- * sound: they were built here, or parsed. */
+/* Names and identities of everything that has them among n_entries entries. These are known to be
+ * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
+ * of it fails nothing is leaked. Items point into the entries. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
                                           uint64_t n_entries)
 {
@@ -13081,7 +13175,8 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *ent
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end). */
+/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
+ * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
     lmc__item last, next;
@@ -15530,6 +15625,16 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
 
 /* == snapshot/in_place.h ========================================================================== */
 
+/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
+ *
+ * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
+ * file of the same path and size, that what it predicts will have. Blocks go from front to back and
+ * only once, and no block's prediction is another block's place: so nothing is overwritten before
+ * it was used.
+ *
+ * That is a question about the mapping, not about bytes: the answer is found in the tables of the
+ * reader, in time in proportion to segments and tensors. */
+
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
@@ -15543,7 +15648,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     return LMC_OK;
 }
 
-/* The base's file of that path, kind and size; NULL: there is none. */
+/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
+ * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -15557,9 +15663,13 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's
- * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
- * that does not end before the segment; to be advanced. */
+/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
+ * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
+ * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
+ * come in order.
+ *
+ * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
+ * there, or the file itself if it has no tensors. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -17322,6 +17432,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 /* == snapshot/identify.h ========================================================================== */
 
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -17336,6 +17447,9 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 /* Bytes that one task sums up. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
+/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
+ * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
+ * one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -17422,6 +17536,8 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
 
 /* == snapshot/memory.h ============================================================================ */
 
+/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
+ * one for the time of a call, so that both grow by the same rule. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -17438,6 +17554,7 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     return status != LMC_OK;
 }
 
+/* All of it, or it fails. */
 static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -17446,6 +17563,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
+/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
+ */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
