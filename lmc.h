@@ -11819,14 +11819,19 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned; /* how far pieces are planned */
+    /* how far pieces are planned */
+    uint64_t planned;
     size_t planned_tensor;
-    uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
-    uint64_t tensor_done; /* bytes of it */
+    /* bytes of the file */
+    uint64_t absorbed;
+    /* the one that is being absorbed, or next */
+    size_t tensor;
+    /* bytes of it */
+    uint64_t tensor_done;
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities;
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
@@ -12105,12 +12110,14 @@ typedef struct lmc__snapshot_job {
     int is_written;
 } lmc__snapshot_job;
 
-/* Bytes to be written. */
+/* Bytes to be written, which stay where they are until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
+ * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
     /* without jobs: those are the snapshot's */
     lmc__wave wave;
@@ -12140,6 +12147,7 @@ typedef struct lmc__coder {
     int read_failed, ended;
 } lmc__coder;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
 {
     unsigned i;
@@ -12154,6 +12162,7 @@ static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc
     }
 }
 
+/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
@@ -12164,8 +12173,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned; in_parts: to decode blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+ * shrink, so jobs that are planned keep theirs. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
                                       int in_parts)
 {
@@ -12199,7 +12209,8 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. */
+/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
+ * then. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -12208,7 +12219,9 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc: of a single
+ * piece, that is its own. Pieces of different jobs are different ones, so tasks do not disturb each
+ * other. */
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
@@ -12238,6 +12251,8 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
+/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
+ * is a wrong base, unless it was made from this very file. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -12261,6 +12276,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
+/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     lmc__part part;
@@ -12269,6 +12285,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
+/* A task: one at a time, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -12277,7 +12294,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
 }
 
-/* Continue with what is wanted of the stream, up to a portion. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
+ * it was asked for, and ends by bringing nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -12292,6 +12310,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
+/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -12300,7 +12319,9 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Code the wave that is planned, write the parts, read. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
+ * first, for it came first; then those of blocks, in order; then that of reading, which is about
+ * bytes behind them. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -12316,7 +12337,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Write what is still to be written. */
+/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -12324,7 +12345,7 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Ask for size bytes of the stream, to come with the next steps. */
+/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 {
     c->read_to = dst;
@@ -12333,7 +12354,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plan the pieces of a job that covers the next size bytes of the digester's file. */
+/* Plans the pieces of a job that covers the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -12348,7 +12369,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded. */
+/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -12882,14 +12903,20 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
  * Its place in the file is where the run before it ends. segments points into the body, which must
  * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
-    size_t block_size; /* decoded bytes of each block but the last */
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* decoded bytes of each block but the last */
+    size_t block_size;
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction;     /* LMC__PREDICT_... */
-    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
@@ -13255,15 +13282,22 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
-    const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, sorted: lmc__item */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    /* or NULL */
+    const lmc_base *base;
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* of the base */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size); /* of this snapshot, or NULL */
+                                 size_t size);
     void *user;
-    int in_place;       /* read_back reads the base, which is being overwritten; base is NULL */
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
+    /* read_back reads the base, which is being overwritten; base is NULL */
+    int in_place;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
 } lmc__origin;
 
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
@@ -13573,16 +13607,24 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
+/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
     const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
-    lmc_file file;         /* the file at hand, and its number */
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* the file at hand, and its number */
+    lmc_file file;
     uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
+    /* of bytes that are in no tensor */
+    enum lmc_dtype default_dtype;
+    /* one of the file's tensors does */
+    int has_quantizer;
+    /* bytes of the file that are in runs begun so far */
+    uint64_t position;
+    /* the first that does not end before position, or a lower one */
+    size_t next_tensor;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -13593,6 +13635,7 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
+/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -13649,7 +13692,9 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
+ * that were quantised once more lose once more, unless the quantiser is the one that they were
+ * quantised with. One that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -13663,7 +13708,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Begins the file that p->file describes, copied from `given`: what the copy lacks is of that. */
+/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. tensors: those of p->file. */
 static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
                                       uint32_t file_number, enum lmc_dtype default_dtype)
 {
@@ -13692,14 +13738,16 @@ static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, cons
 
 /* -- predictions -- */
 
-/* How a tensor is predicted, and by what: as in RUN and segment. */
+/* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back as it will be restored; else .base is 0. */
+/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
+ * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
+ * what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -13721,7 +13769,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* t: NULL for a file without tensors. */
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
+ * base it is always the same: it is asked for more than once, when runs are planned and when
+ * segments are written. */
 static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -13747,6 +13797,7 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
+/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -13791,8 +13842,12 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
 }
 
 /* The run of the bytes that come next, of which at least one is there; available: all that are
- * known to come if the file's size is unknown. What does not fill an element is left for a run of
- * bytes. */
+ * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
+ * one begins.
+ *
+ * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
+ * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
+ * makes one of at least one byte. */
 static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
@@ -13826,7 +13881,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__pla
 }
 
 /* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
- * how many. */
+ * how many. The limit can be met only by a file of more small tensors than any has. */
 static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
                                             lmc__buffer *out, uint32_t *n)
 {
@@ -13929,6 +13984,7 @@ struct lmc_writer {
     lmc__buffer carry;
 };
 
+/* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
@@ -13968,7 +14024,12 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
     return LMC_OK;
 }
 
-/* Encode the wave that is planned; what it made is written beside the next one. */
+/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots become
+ * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
+ * their slots, are not written.
+ *
+ * w->offset counts what is going to be written, so that the index can say where blocks begin. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -14007,7 +14068,9 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     return LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
+ * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
+ * workers. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -14048,8 +14111,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
- * until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
+ * less than a block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -14066,7 +14129,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encode the blocks in carry, which must be whole. */
+/* Encodes what is in carry: whole blocks, or the last of a file. */
 static enum lmc_status lmc__flush_carry(lmc_writer *w)
 {
     size_t rest;
@@ -14075,6 +14138,9 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
     return lmc__encode_wave(w);
 }
 
+/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
+ * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
+ * the file's size is unknown), which is filled up first. */
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
@@ -14173,7 +14239,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
-/* Behind what waits to be written. */
+/* Straight to the sink, behind what waits to be written. The first thing that fails stops
+ * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -14183,7 +14250,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Write w->body as a section, and its entry so far to the index. */
+/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
+ * whose blocks would come before. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -14195,6 +14263,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -14255,6 +14324,9 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
+/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
+ * function that every reader will check it with: so whatever a reader would refuse is refused here,
+ * as a wrong argument, and the copy that the writer works with is what a reader will have. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -14286,6 +14358,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
     return LMC_OK;
 }
 
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. The file's facts are complete now. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -14299,6 +14373,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -14315,7 +14390,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. */
+/* The metadata entries in order of their keys, appended to the index. They are sorted by what
+ * points to them, and then copied. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -14338,6 +14414,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
+ * do not lie side by side. The trailer must come last: a file that has one is complete. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -14372,7 +14450,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays: what was written after it would be wrong. */
+/* The first error stays, and is all that any later call returns: what was written after it would be
+ * wrong. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -15203,6 +15282,7 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 }
 static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
+/* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
@@ -15210,6 +15290,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->base[1], alloc_user);
 }
 
+/* All of it, or LMC_ERR_READ. Not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
@@ -15241,7 +15322,9 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
     r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
 }
 
-/* Runs in their order: what they are predicted by is there, as far as it is at hand. */
+/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
+ * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
+ * that is at hand: a delta may be listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -15258,7 +15341,9 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. */
+/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
+ * and header, index and trailer must leave nothing out: what lies between them the index accounts
+ * for. */
 static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -15303,31 +15388,13 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t
            offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size);
-
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. */
+ * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
-}
-
-static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
-{
-    return lmc_get_file((const lmc_reader *)user, file_number);
-}
-
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
-{
-    lmc_base base;
-    base.n_files = lmc_count_files(reader);
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
-    return base;
 }
 
 LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
@@ -15337,6 +15404,7 @@ LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* Linear in the number of tensors. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
                                         size_t *file_number, const lmc_tensor **tensor)
 {
@@ -15383,9 +15451,16 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
            1;
 }
 
-/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
- * to dst: of a block that is wanted whole, to its place there, where it is decoded then; of the
- * others, the first and the last at most, to buffer, that of the first in *head bytes. */
+/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
+ * run go to dst:
+ *
+ *     run     |     first     |       ...       |      last     |
+ *     wanted           |---------- dst ---------------|
+ *     reads   |--buffer------|---- to dst -----|--buffer-------|
+ *
+ * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
+ * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
+ * side is asked for at once. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
                                              size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
                                              lmc__buffer *buffer, size_t *head)
@@ -15424,7 +15499,12 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of run number n, within the run. */
+/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
+ * a wave has, whose code lies side by side and is read at once.
+ *
+ * First predictions, which may need the coder's buffers, as this reader or one that shares them
+ * reads them; from then on the wave. A block that is not the one that the index knows is refused
+ * before it is decoded. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -15485,10 +15565,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
  * mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
-/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and
- * then a block goes through all of them at one place. A window begins with the first block that is
- * not there yet: what is asked for from front to back is decoded once, and so asked for once of the
- * next link. */
+/* lmc_base's read. Three ways, whichever fits the next bytes:
+ *  - they are in the window;
+ *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
+ *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    and then a block goes through all of them at one place;
+ *  - else the window is filled, from the block that they begin in, and asked again.
+ * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
+ * for from front to back is decoded once, and so asked for once of the next link. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -15535,6 +15619,24 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return LMC_OK;
 }
 
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
+{
+    return lmc_get_file((const lmc_reader *)user, file_number);
+}
+
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+{
+    lmc_base base;
+    base.n_files = lmc_count_files(reader);
+    base.get_file = lmc__get_reader_file;
+    base.read = lmc__read_as_base;
+    base.user = reader;
+    base.chain_depth = reader ? reader->chain_depth : 0;
+    return base;
+}
+
+/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
+ * to the caller, who learns of no sizes. */
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
@@ -15592,6 +15694,8 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
+ * that add up. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
                                    uint64_t size)
 {
@@ -15978,31 +16082,44 @@ typedef struct lmc__orphan {
 #define LMC__MAX_COPIES 4u /* of a block that are tried */
 
 typedef struct lmc__salvage {
-    lmc_reader reader; /* first: whoever has the reader has this, too */
+    /* first: whoever has the reader has this, too */
+    lmc_reader reader;
     lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
+    /* where the index begins, or of the file */
+    uint64_t end;
+    /* bytes of the file from view_at on */
+    lmc__buffer view;
     uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader.tables.index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer body;     /* of a section, where the index has them all */
+    /* lmc__found_section; their bodies are in reader.tables.index */
+    lmc__buffer sections;
+    /* lmc__found_block, sorted; then those without a place */
+    lmc__buffer blocks;
+    /* with a place */
+    size_t n_blocks;
+    /* lmc__orphan */
+    lmc__buffer orphans;
+    /* bytes that were read twice */
+    uint64_t claimed;
+    /* of a section, where the index has them all */
+    lmc__buffer body;
     /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
     lmc__buffer outer;
     uint32_t outer_run, outer_block;
     enum lmc_status outer_status;
-    int in_outer; /* it is being decoded */
+    /* it is being decoded */
+    int in_outer;
     /* lmc_next_range: where it is */
     size_t file, run, unplaced;
     uint64_t offset, delivered;
     lmc__buffer range;
     /* lmc_confirm */
     lmc__digester digester;
-    int is_whole;            /* the file so far */
-    lmc__buffer verdicts;    /* int8_t: of each file, then of its tensors */
-    lmc__buffer verdicts_at; /* size_t: in that, where each file's begin */
+    /* the file so far */
+    int is_whole;
+    /* int8_t: of each file, then of its tensors */
+    lmc__buffer verdicts;
+    /* size_t: in that, where each file's begin */
+    lmc__buffer verdicts_at;
 } lmc__salvage;
 
 static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
@@ -16243,17 +16360,25 @@ typedef struct lmc__walk {
     enum lmc__walk_state state;
     enum lmc__walk_last last;
     uint64_t at;
-    uint64_t last_size; /* of the last thing: so many bytes a break reads again */
+    /* of the last thing: so many bytes a break reads again */
+    uint64_t last_size;
     uint64_t resume;
-    uint64_t outer_end; /* of the outer block; its numbers */
+    /* of the outer block; its numbers */
+    uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    uint32_t next_file; /* number */
+    /* number */
+    uint32_t next_file;
     /* the run at hand: the last whose section, or a block, was found */
-    uint32_t after;      /* its number, plus 1; 0: none yet */
-    uint64_t after_at;   /* where its section ended */
-    uint64_t next_block; /* of it */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int has_run;         /* without index: its section was intact, so it is known: */
+    /* its number, plus 1; 0: none yet */
+    uint32_t after;
+    /* where its section ended */
+    uint64_t after_at;
+    /* of it */
+    uint64_t next_block;
+    /* of so many; 0: not known */
+    uint64_t n_blocks;
+    /* without index: its section was intact, so it is known: */
+    int has_run;
     lmc__run run;
 } lmc__walk;
 
@@ -17368,6 +17493,7 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
  * which are a reader with more behind it. Only this file knows that there are two. */
 
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -17381,6 +17507,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
     return lmc__open_intact(r);
 }
 
+/* One allocation for the reader, and what it has beside. On errors it is freed like one that was
+ * opened: everything in it is zero, or valid. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {

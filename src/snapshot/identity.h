@@ -30,14 +30,19 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned; /* how far pieces are planned */
+    /* how far pieces are planned */
+    uint64_t planned;
     size_t planned_tensor;
-    uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
-    uint64_t tensor_done; /* bytes of it */
+    /* bytes of the file */
+    uint64_t absorbed;
+    /* the one that is being absorbed, or next */
+    size_t tensor;
+    /* bytes of it */
+    uint64_t tensor_done;
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities;
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */

@@ -58,15 +58,22 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
-    const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, sorted: lmc__item */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    /* or NULL */
+    const lmc_base *base;
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* of the base */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size); /* of this snapshot, or NULL */
+                                 size_t size);
     void *user;
-    int in_place;       /* read_back reads the base, which is being overwritten; base is NULL */
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
+    /* read_back reads the base, which is being overwritten; base is NULL */
+    int in_place;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
 } lmc__origin;
 
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)

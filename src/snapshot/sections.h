@@ -405,14 +405,20 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
  * Its place in the file is where the run before it ends. segments points into the body, which must
  * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
-    size_t block_size; /* decoded bytes of each block but the last */
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* decoded bytes of each block but the last */
+    size_t block_size;
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction;     /* LMC__PREDICT_... */
-    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
