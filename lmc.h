@@ -12627,19 +12627,27 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* its prediction, as many bytes as the decoded block; or NULL */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* encoding: dst_size is dst's capacity, then what was written */
+    size_t src_size, dst_size;
+    /* encoding, and the next three */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it; or NULL */
-    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
-    lmc_block_info info;    /* decoding, and the next two */
+    /* how to quantise it; or NULL */
+    const lmc__quant_params *quant;
+    /* number of the block's first element in the tensor that quant is of */
+    uint64_t first_element;
+    /* decoding, and the next two */
+    lmc_block_info info;
     lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
+     * there; else decoded to the workspace and copied */
+    size_t skip, keep;
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* set when it has run */
+    enum lmc_status status;
 } lmc__job;
 
 typedef struct lmc__wave {
@@ -13161,6 +13169,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
+/* The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -13178,8 +13187,8 @@ static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
     lmc__free_buffer(b);
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
- * is linear. */
+/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
+ * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -13206,6 +13215,7 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
+/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -13215,6 +13225,8 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ============================================================================ */
 
+/* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
+ * and dtypes, so its speed does not matter, and plain C will do. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -13374,16 +13386,22 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned; /* how far pieces are planned */
+    /* how far pieces are planned */
+    uint64_t planned;
     size_t planned_tensor;
-    uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
-    uint64_t tensor_done; /* bytes of it */
+    /* bytes of the file */
+    uint64_t absorbed;
+    /* the one that is being absorbed, or next */
+    size_t tensor;
+    /* bytes of it */
+    uint64_t tensor_done;
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities;
 } lmc__digester;
 
+/* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     lmc__sha256_init(&d->sha);
@@ -13392,6 +13410,7 @@ static void lmc__begin_identity(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
+/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -13399,12 +13418,14 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_identity(d);
 }
 
+/* A file has an identity for each tensor, or one for itself if it has none. */
 static size_t lmc__count_identities(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes. */
+/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
+ * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *t = d->file->tensors;
@@ -13431,6 +13452,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+/* The CRC of a leaf goes to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[4];
@@ -13439,7 +13461,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
+ * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
+ * tensor of that many elements. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -13464,19 +13488,21 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     lmc__begin_identity(d);
 }
 
+/* To where the index has room for it. */
 static void lmc__finish_identity(lmc__digester *d)
 {
     lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
 }
 
-/* Tensors that are complete now, empty ones included. */
+/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_identities(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc: size is not 0, and leaf_size
+ * + size at most LMC__LEAF_SIZE. */
 static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
 {
     d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
@@ -13485,7 +13511,8 @@ static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next piece that was planned; its CRC is known now. */
+/* The next piece, in the order in which they were planned; its CRC is known now. Tensors that ended
+ * before it are finished first: only then is it known that nothing more of them comes. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
@@ -13495,7 +13522,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->size);
 }
 
-/* All bytes of the file are absorbed. */
+/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_identities(d);
@@ -13536,7 +13563,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta. */
+/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
@@ -13545,7 +13572,14 @@ static int lmc__has_base(const uint8_t *header)
     return any != 0;
 }
 
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
+ * is called one, and not damaged, whatever else its header has become:
+ *
+ *     0  magic            12  flags            32  identity of the base, or 0
+ *     8  version         16  features         64  depth of the chain, 0 without a base
+ *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *
+ * Any feature that is not known could change what the file means, so all are refused. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     size_t i;
@@ -13573,7 +13607,7 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
     return LMC_OK;
 }
 
-/* *total += size, if the limits allow that. */
+/* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
     const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
@@ -13582,13 +13616,19 @@ static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limi
     return 1;
 }
 
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
+/* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size. */
+/* The trailer of a file of `total` bytes that has an index of that place and size:
+ *
+ *     0  where the index begins     16  size of the file     28  CRC of the bytes before
+ *     8  size of the index          24  reserved             32  magic, another than the header's
+ *
+ * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
+ * tells one that was cut and continued by another. */
 static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
@@ -13625,40 +13665,56 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
-                         the RUN section which begins here; 0: none does */
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
-                       already, and is only compared */
+    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
+     * begins here; 0: none does */
+    size_t head_size;
+    /* of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
+    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
+     * only compared */
+    int is_written;
 } lmc__snapshot_job;
 
-/* Bytes to be written. */
+/* Bytes to be written, which stay where they are until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
+ * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    lmc__wave wave; /* without jobs: those are the snapshot's */
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;   /* of the other out */
+    /* encoding: predictions of the wave's blocks */
+    lmc__buffer base;
+    /* of the wave that is being planned */
+    size_t n_jobs;
+    /* the wave at hand makes out[out_number] */
+    unsigned out_number;
+    /* what is to be done with each job; gets the coder */
+    lmc_task task;
+    /* takes the parts; write NULL: nobody wants them */
+    lmc_sink sink;
+    /* of the other out */
+    lmc__buffer parts;
     int write_failed;
     lmc_stream stream;
-    uint8_t
-        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t *read_to;
     size_t read_size, read_got;
-    size_t read_portion; /* the most that is read beside one wave */
+    /* the most that is read beside one wave */
+    size_t read_portion;
     int read_failed, ended;
 } lmc__coder;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
 {
     unsigned i;
@@ -13673,6 +13729,7 @@ static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc
     }
 }
 
+/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
@@ -13683,8 +13740,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned; in_parts: to decode blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+ * shrink, so jobs that are planned keep theirs. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
                                       int in_parts)
 {
@@ -13718,7 +13776,8 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. */
+/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
+ * then. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -13727,12 +13786,16 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc: of a single
+ * piece, that is its own. Pieces of different jobs are different ones, so tasks do not disturb each
+ * other. */
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
-    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    lmc__piece *pieces;
     size_t i;
+    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
+    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
     if (job->n_pieces == 1) {
         pieces[0].crc = crc;
         return;
@@ -13755,6 +13818,8 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
+/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
+ * is a wrong base, unless it was made from this very file. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -13778,6 +13843,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
+/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     lmc__part part;
@@ -13786,6 +13852,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
+/* A task: one at a time, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13794,7 +13861,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
 }
 
-/* Continue with what is wanted of the stream, up to a portion. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
+ * it was asked for, and ends by bringing nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13809,6 +13877,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
+/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13817,7 +13886,9 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Code the wave that is planned, write the parts, read. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
+ * first, for it came first; then those of blocks, in order; then that of reading, which is about
+ * bytes behind them. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13833,7 +13904,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Write what is still to be written. */
+/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -13841,7 +13912,7 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Ask for size bytes of the stream, to come with the next steps. */
+/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 {
     c->read_to = dst;
@@ -13850,7 +13921,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plan the pieces of a job that covers the next size bytes of the digester's file. */
+/* Plans the pieces of a job that covers the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -13865,7 +13936,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded. */
+/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -14012,7 +14083,15 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
 
 #ifndef LMC_NO_ENCODER
-/* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
+/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+ *
+ *     0  kind        "FILE", "RUN ", "INDX"
+ *     4  number      files and runs are counted apart; 0 for the index
+ *     8  size        of the body
+ *    16  Head_CRC    of the bytes before
+ *    20  Body_CRC    of the body
+ *
+ * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -14032,6 +14111,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
+/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
+ * the limit of the format here. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -14044,12 +14125,15 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
+/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
 }
 
-/* Path rules of spec 5.1. */
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, start = 0;
@@ -14069,7 +14153,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -14089,13 +14174,15 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- FILE -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there. */
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left): taking checks nothing. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
+/* Where the next size bytes are. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -14105,7 +14192,16 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* The fixed fields of a FILE body, and where its path is. */
+/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
+ *
+ *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
+ *     8  kind                                      24  mtime, nanoseconds
+ *     9  flags: which of mode and mtime are set    28  size of the path
+ *    10  reserved                                  32  number of tensors
+ *    12  mode                                      36  path, then an entry for each tensor
+ *
+ * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
+ * to be trusted: entries may end before. */
 static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
                                             uint32_t *path_size, uint32_t *n_tensors)
 {
@@ -14142,8 +14238,15 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
     return LMC_OK;
 }
 
-/* A tensor's entry in a FILE body: all of it is there, sizes and counts are within their limits.
- * Whether the tensor makes sense in its file is not looked at. */
+/* A tensor's entry in a FILE body:
+ *
+ *     0  offset      8  size           16  size of the name
+ *    20  size of the dtype's name      21  rank
+ *    22  generation, 0: exact          23  measure of the loss, 0 if exact
+ *    24  shape, name, dtype; if not exact the error, in units of 2^-32
+ *
+ * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
+ * makes sense in its file is not looked at. */
 typedef struct lmc__tensor_entry {
     uint64_t offset, size;
     uint32_t name_size;
@@ -14184,6 +14287,7 @@ typedef struct lmc__file_room {
     char *chars;     /* strings, NUL-terminated */
 } lmc__file_room;
 
+/* The bytes at p as a string. */
 static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
 {
     char *const copy = room->chars;
@@ -14193,8 +14297,9 @@ static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size
     return copy;
 }
 
-/* The tensor of an entry. It must lie in the file, and not before *position, where the one before
- * it ends; of a known dtype, its shape must give its size. */
+/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
+ * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
+ * known dtype, its shape must give its size; of others nobody can tell. */
 static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
                                         const lmc_file *file, lmc__file_room *room,
                                         uint64_t *position)
@@ -14224,10 +14329,17 @@ static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *
     return LMC_OK;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory: one allocation,
- * which begins with the lmc_tensors. Two passes over the entries: the first finds that all are
- * there, and how much memory they take (an entry has 25 bytes at least, so that is linear in size);
- * the second copies them. */
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
+ *
+ * Two passes over the entries. The first finds that all are there, that they end where the body
+ * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
+ * whatever the number of tensors claims to be. The second copies them to one allocation:
+ *
+ *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Names must
+ * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
+ * belongs to the caller in any case. */
 static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
                                        size_t size)
 {
@@ -14282,6 +14394,8 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
+/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
+ * 2^-32, and 1 to the largest below it. */
 static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
     uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
@@ -14348,27 +14462,45 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 
 /* -- RUN -- */
 
+/* A run, as its RUN body describes it:
+ *
+ *     0  size        8  log2 of the block size      9  prediction     10  conversion
+ *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
+ *
+ * Its place in the file is where the run before it ends. segments points into the body, which must
+ * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
-    size_t block_size; /* decoded bytes of each block but the last */
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* decoded bytes of each block but the last */
+    size_t block_size;
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction;     /* LMC__PREDICT_... */
-    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
-/* A segment: bytes of the run whose predictions lie side by side. */
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
 typedef struct lmc__segment {
     uint32_t file_number;
-    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
-                             number of the file, plus 1 */
-    uint64_t start, size; /* within the file */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
 } lmc__segment;
 
+/* p: LMC__SEGMENT_SIZE bytes. */
 static lmc__segment lmc__get_segment(const uint8_t *p)
 {
     lmc__segment s;
@@ -14381,6 +14513,7 @@ static lmc__segment lmc__get_segment(const uint8_t *p)
 }
 
 #ifndef LMC_NO_ENCODER
+/* dst: LMC__SEGMENT_SIZE bytes. */
 static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
 {
     lmc__store32(dst, s->file_number);
@@ -14411,7 +14544,13 @@ static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
 }
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position. */
+ * advances *position over the run.
+ *
+ * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
+ * bytes, block sizes within the format's limits, segments that are as many as the body has room
+ * for, that follow each other from *position on, that end where the run does and within the file,
+ * and a prediction only where there is to be one. Not checked here: whether what predicts them is
+ * there (lmc__check_predictions). */
 static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
                                       uint32_t file_number, const lmc_file *file,
                                       uint64_t *position)
@@ -14457,13 +14596,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     return LMC_OK;
 }
 
-/* Decoded size of a block. */
+/* Decoded bytes of a block: the last has what is left. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
@@ -14502,19 +14643,24 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 #define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
+/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
+ * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
     uint64_t limit;  /* on their size */
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
+ */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
     return lmc__append(&b->entries, data, size);
 }
 
-/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
+ * elsewhere. */
 static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
                                           const uint8_t *head, const uint8_t *body,
                                           size_t body_size)
@@ -14526,7 +14672,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last. */
+/* Room for the facts of a file whose section was the last entry. */
 static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->entries.size;
@@ -14540,7 +14686,7 @@ static uint8_t *lmc__index_identities(const lmc__index_builder *b)
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
 }
 
-/* All of the file was absorbed by d. */
+/* All of the file was absorbed by d: its facts are known now. */
 static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
@@ -14577,7 +14723,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 }
 #endif
 
-/* p: LMC__INDEX_BODY_SIZE bytes. */
+/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     head->n_files = lmc__load32(p);
@@ -14588,8 +14734,9 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Names and identities of everything that has them among n_entries entries, which are known to be
- * sound: they were built here, or parsed. */
+/* Names and identities of everything that has them among n_entries entries. These are known to be
+ * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
+ * of it fails nothing is leaked. Items point into the entries. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
                                           uint64_t n_entries)
 {
@@ -14622,7 +14769,8 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *ent
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end). */
+/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
+ * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
     lmc__item last, next;
@@ -14653,23 +14801,70 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
 
 /* == snapshot/origin.h ============================================================================ */
 
+/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
+ * or restored. Writer, restorer and reader each have one.
+ *
+ * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
+ * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * holds for every base of the same content, however it is cut into files.
+ *
+ * Where a base is refused. In this order; each check rests on those before it.
+ *
+ *   what is checked               where                        when               status
+ *   ----------------------------  ---------------------------  -----------------  ------------
+ *   the base describes itself     lmc__open_origin             opening            ARGUMENT
+ *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *                                 lmc__read_prediction         a block is read    BASE_MISSING
+ *                                                              (reader: a delta
+ *                                                              may be listed
+ *                                                              without)
+ *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   header names                                               anything is
+ *                                                              written
+ *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *   the header                                                 opening
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
+ *   the base has                                               opening            see below
+ *   the base can be read          lmc_base.read                a block is read    what it says
+ *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
+ *                                 codec/get_quantised.h        decoded, before
+ *                                                              dst is written
+ *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
+ *   written is the delta's        (pipeline.h)
+ *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   paths, kinds, sizes
+ *
+ * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
+ * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
+ * A base of the right identity that lacks what a segment names is no wrong base: the delta
+ * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
+ * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
+ * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
+ * place of a base, and compare its size, and its CRC in the same way. */
+
 /* Bytes of a file. */
 typedef struct lmc__range {
     size_t file_number;
     uint64_t start, end;
 } lmc__range;
 
-/* Where the predictions of runs come from. */
 typedef struct lmc__origin {
-    const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, in order: lmc__item */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    /* or NULL */
+    const lmc_base *base;
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* of the base */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size); /* of this snapshot, or NULL */
-    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
+                                 size_t size);
     void *user;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* of a conversion */
+    /* read_back reads the base, which is being overwritten; base is NULL */
+    int in_place;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
 } lmc__origin;
 
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
@@ -14679,6 +14874,7 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
+/* base: NULL, or one that is described completely; its identity is taken here. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -14720,6 +14916,16 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+/* The base that the header names is the one at hand. In place that is for the caller to know. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
+
 #ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
@@ -14728,7 +14934,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
+    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
@@ -14772,8 +14978,7 @@ static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint6
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
- * their own snapshot. */
+/* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -14787,34 +14992,43 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 /* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Every segment's prediction is there. */
-static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
+static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+{
+    uint64_t item_size;
+    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
+    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
+    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
+}
+
+/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
+static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+{
+    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
+    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
+           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+}
+
+/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
+ * called. not_in_base: what to say of a segment that the base has not. */
+static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                              enum lmc_status not_in_base)
 {
     uint32_t i;
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
         const lmc__segment s = lmc__segment_at(run, i);
         if (s.base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) {
-            uint64_t item_size;
-            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
-            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
-                       LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
-            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
-                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
-        }
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
+        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
 
-/* The run can be read back from now on, if it may. */
+/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
+ * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
@@ -14934,16 +15148,6 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
-               LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
-
 /* == snapshot/writer_plan.h ======================================================================= */
 
 #ifndef LMC_NO_ENCODER
@@ -14970,16 +15174,24 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
+/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
     const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
-    lmc_file file;         /* the file at hand, and its number */
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* the file at hand, and its number */
+    lmc_file file;
     uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
+    /* of bytes that are in no tensor */
+    enum lmc_dtype default_dtype;
+    /* one of the file's tensors does */
+    int has_quantizer;
+    /* bytes of the file that are in runs begun so far */
+    uint64_t position;
+    /* the first that does not end before position, or a lower one */
+    size_t next_tensor;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -14990,6 +15202,7 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
+/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -15046,7 +15259,9 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
+ * that were quantised once more lose once more, unless the quantiser is the one that they were
+ * quantised with. One that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -15060,7 +15275,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Begins the file that p->file describes, copied from `given`: what the copy lacks is of that. */
+/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. tensors: those of p->file. */
 static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
                                       uint32_t file_number, enum lmc_dtype default_dtype)
 {
@@ -15089,14 +15305,16 @@ static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, cons
 
 /* -- predictions -- */
 
-/* How a tensor is predicted, and by what: as in RUN and segment. */
+/* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back as it will be restored; else .base is 0. */
+/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
+ * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
+ * what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -15118,7 +15336,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* t: NULL for a file without tensors. */
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
+ * base it is always the same: it is asked for more than once, when runs are planned and when
+ * segments are written. */
 static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -15144,6 +15364,7 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
+/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -15188,8 +15409,12 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
 }
 
 /* The run of the bytes that come next, of which at least one is there; available: all that are
- * known to come if the file's size is unknown. What does not fill an element is left for a run of
- * bytes. */
+ * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
+ * one begins.
+ *
+ * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
+ * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
+ * makes one of at least one byte. */
 static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
@@ -15223,7 +15448,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__pla
 }
 
 /* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
- * how many. */
+ * how many. The limit can be met only by a file of more small tensors than any has. */
 static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
                                             lmc__buffer *out, uint32_t *n)
 {
@@ -15290,31 +15515,43 @@ static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__pl
 
 struct lmc_writer {
     lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    lmc__buffer file_memory; /* of plan.file */
+    /* of plan.file */
+    lmc__buffer file_memory;
     lmc__digester digester;
 
-    lmc__run run; /* the run at hand; where it is from: */
+    /* the run at hand; where it is from: */
+    lmc__run run;
     lmc__planned_run planned;
-    uint64_t run_left;    /* bytes of it that are in no job yet */
-    uint32_t block;       /* number of the next block */
-    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
-    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
-                          run if the file's size is unknown */
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
 };
 
+/* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
@@ -15354,7 +15591,12 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
     return LMC_OK;
 }
 
-/* Encode the wave that is planned; what it made is written beside the next one. */
+/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots become
+ * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
+ * their slots, are not written.
+ *
+ * w->offset counts what is going to be written, so that the index can say where blocks begin. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -15393,7 +15635,9 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     return LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
+ * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
+ * workers. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -15434,8 +15678,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
- * until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
+ * less than a block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -15452,7 +15696,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encode the blocks in carry, which must be whole. */
+/* Encodes what is in carry: whole blocks, or the last of a file. */
 static enum lmc_status lmc__flush_carry(lmc_writer *w)
 {
     size_t rest;
@@ -15461,6 +15705,9 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
     return lmc__encode_wave(w);
 }
 
+/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
+ * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
+ * the file's size is unknown), which is filled up first. */
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
@@ -15559,7 +15806,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
-/* Behind what waits to be written. */
+/* Straight to the sink, behind what waits to be written. The first thing that fails stops
+ * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -15569,7 +15817,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Write w->body as a section, and its entry so far to the index. */
+/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
+ * whose blocks would come before. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -15581,6 +15830,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -15641,6 +15891,9 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
+/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
+ * function that every reader will check it with: so whatever a reader would refuse is refused here,
+ * as a wrong argument, and the copy that the writer works with is what a reader will have. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -15672,6 +15925,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
     return LMC_OK;
 }
 
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. The file's facts are complete now. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -15685,6 +15940,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -15701,7 +15957,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. */
+/* The metadata entries in order of their keys, appended to the index. They are sorted by what
+ * points to them, and then copied. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -15724,6 +15981,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
+ * do not lie side by side. The trailer must come last: a file that has one is complete. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -15758,7 +16017,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays: what was written after it would be wrong. */
+/* The first error stays, and is all that any later call returns: what was written after it would be
+ * wrong. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -15806,45 +16066,93 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 
 /* == snapshot/restore.h =========================================================================== */
 
+/* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
+ * sought.
+ *
+ * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
+ * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ *
+ *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
+ *                                                               at ^   ^ end
+ *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
+ *                             at ^  ^ next_room: what the stream brought
+ *
+ * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
+ * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
+ * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
+ * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ *
+ * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
+ * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
+ * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
+ * caller.
+ *
+ * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
+ * wave later. begin_file and end_file come between waves. Only when lmc_restore_snapshot returns
+ * LMC_OK are names, sizes and identities known to be right, since the index that repeats them comes
+ * last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
     lmc__coder coder;
-    const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
-    unsigned number;
-    int is_next_read; /* the other coder.in holds what follows, from next_room on */
-    size_t next_room;
-    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
-    size_t largest;           /* decoded bytes of the largest block of the run */
-    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
-    lmc__index_builder index; /* what the index must say */
-    lmc__buffer body;
-    lmc__buffer items;
-    lmc__buffer paths; /* see lmc__add_path */
-    uint32_t n_files, n_runs;
-    uint64_t total; /* bytes of all runs so far */
-    lmc__origin origin;
-    int has_base, is_sequential;
-    int is_done; /* the blocks of the planned wave were written by an earlier attempt */
 
+    /* -- the stream -- */
+    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    const uint8_t *at, *end;
+    unsigned in_number;
+    /* The other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one. */
+    int is_next_read;
+    size_t next_room;
+    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded. */
+    int is_other_used;
+    /* Bytes of the stream from its beginning to `at`. */
+    uint64_t offset;
+
+    /* -- what has been seen -- */
+    /* What the INDX section must say, byte by byte. */
+    lmc__index_builder index;
+    /* The body of the section at hand. */
+    lmc__buffer body;
+    /* Names and identities of everything, at the end. */
+    lmc__buffer items;
+    /* See lmc__add_path. */
+    lmc__buffer paths;
+    uint32_t n_files, n_runs;
+    /* Bytes of all runs. */
+    uint64_t total;
+    int has_base, is_sequential;
+    lmc__origin origin;
+
+    /* -- the file at hand -- */
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    uint64_t position; /* bytes of the file in runs so far */
+    /* Bytes of it in runs so far. */
+    uint64_t position;
     lmc__digester digester;
+
+    /* -- the wave at hand -- */
+    /* Decoded bytes of the largest block of the run. */
+    size_t largest;
+    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
+     * again. A wave has only blocks of one sort. */
+    int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
- * are decoded, and a wave then has up to twice as many. */
+/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
+ * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
 #define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
 
-/* Decode the wave that is planned, and read on; what was decoded is written beside the next one.
- * Before what is read there is room for the beginning of a block that ends in it. */
+/* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
+ * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
+ * changes sides: what was decoded is handed to the next wave to be written. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
               is_coding = c->n_jobs != 0;
-    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
+    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -15853,8 +16161,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
         next->size = 0;
-        LMC__TRY(
-            lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        /* after which size is no more than a size_t holds */
+        LMC__TRY(lmc__reserve(next, r->next_room + size));
         lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -15863,21 +16171,25 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
-    if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
+    if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-/* Go on to the next buffer, to whose front what is left of this one moves. */
+/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
+ * more, nothing changes.
+ *
+ * Room before what was read is that for the largest block of the run at hand then; the next run's
+ * may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
-    lmc__buffer *next = &c->in[r->number ^ 1];
-    if (!r->is_next_read)
-        LMC__TRY(
-            lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    lmc__buffer *next = &c->in[r->in_number ^ 1];
+    /* Decoding reads, too, if no block of the wave is in the other buffer; if one was, the second
+     * wave, which is empty, does. */
+    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
     if (left > r->next_room) { /* which was for smaller blocks */
@@ -15890,13 +16202,14 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     if (left) memcpy(next->data + r->next_room - left, r->at, left);
     r->at = next->data + r->next_room - left;
     r->end = next->data + next->size;
-    r->number ^= 1;
+    r->in_number ^= 1;
     r->is_next_read = 0;
     r->is_other_used = c->n_jobs != 0;
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. */
+/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
+ * pointers into `out` and its number may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -15904,6 +16217,7 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -15911,12 +16225,14 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* These bytes were used. */
 static void lmc__skip(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
 }
 
+/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
 static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
 {
     while (size != 0) {
@@ -15931,7 +16247,9 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
     return LMC_OK;
 }
 
-/* The section's body to r->body, in steps: memory grows with what is really there. */
+/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
+ * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
+ * written. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
     if (section->size > r->index.limit) return LMC_ERR_LIMIT;
@@ -15947,13 +16265,16 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-/* The section at hand, whose body was read, to the index. */
+/* To the index: the section at hand, whose body was read last. head: its header. */
 static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
     return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
                               r->body.data, r->body.size);
 }
 
+/* A FILE section. All that can be refused is refused before the caller hears of the file: a path
+ * twice, a nameless file that is not alone, a size over the limit. Its size and identities are not
+ * known yet: the index gets room for them. */
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
                                          const uint8_t *head)
 {
@@ -15979,6 +16300,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
+/* What follows is no run of this file. Everything of it must be decoded and written before the
+ * caller is told that it is complete. */
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
@@ -15994,7 +16317,11 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plan the block at hand. */
+/* Makes the block at hand a job of the wave. Its header is checked against its position and what
+ * the run says of its size; a prediction is read to where the block will be decoded over it.
+ *
+ * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
+ * be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
@@ -16015,13 +16342,12 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done))
+    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
-    r->is_done = is_done;
+    r->is_written = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0)
-        LMC__TRY(lmc__reserve(
-            out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    /* pointers into it from now on */
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     job->position = position;
@@ -16038,8 +16364,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
                                      job->dst, size));
     } else if (info.has_prediction) {
-        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
-                                      size)); /* which is decoded over it */
+        /* over which the block is decoded */
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
         block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
@@ -16049,6 +16375,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
+/* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
+ * given, so that must have reached the caller: the wave is decoded, and what it made is written,
+ * before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
                                         const uint8_t *head)
 {
@@ -16061,10 +16390,10 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_origin(&r->origin, &run));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
-    if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
+    if (run.prediction == LMC__PREDICT_OWN) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
@@ -16077,6 +16406,9 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
+ * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
+ * metadata and the snapshot's identity. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -16100,6 +16432,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
+/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
+ * takes its blocks with it. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -16137,6 +16471,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->index.entries, alloc_user);
@@ -16204,10 +16539,13 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    uint64_t first_block;       /* in tables.block_at */
-    const uint8_t *blocks;      /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    enum lmc_status prediction; /* LMC_OK. In tables of a damaged file: why its prediction cannot be
-                                   read; LMC_ERR_NOT_FOUND: because its section is lost */
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -16224,13 +16562,19 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 typedef struct lmc__tables {
-    lmc__buffer index;       /* the INDX section; what is parsed of it points into it */
-    lmc__buffer files, runs; /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer block_at;    /* uint64_t: where each block begins; behind a run's blocks: where they
-                                end. So block_at[i + 1] - block_at[i] is a block's size */
-    lmc__buffer keys;        /* of metadata, NUL-terminated */
-    lmc__buffer metadata;    /* lmc__metadata_entry */
-    lmc__buffer paths;       /* see lmc__add_path */
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     size_t n_files, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
@@ -16468,25 +16812,31 @@ static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, u
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
-    lmc__coder own_coder, *coder; /* the lender's, or the own one */
+    /* the lender's, or the own one */
+    lmc__coder own_coder, *coder;
     lmc__tables tables;
-    uint64_t total; /* bytes of all runs */
+    /* bytes of all runs */
+    uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
-    int is_complete; /* the tables have no gaps: every byte of a file is in a run, every block's
-                        place is known */
+    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
+    int is_complete;
     lmc__origin origin;
-    lmc__buffer window; /* bytes of file window_file from window_start on */
+    /* bytes of file window_file from window_start on */
+    lmc__buffer window;
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot; by
-                            this one, for which the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    /* what a larger struct has beside; or NULL */
+    void (*free_extra)(lmc_reader *reader);
+    /* of that, which begins with this one */
+    size_t struct_size;
 };
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
@@ -16499,6 +16849,7 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 }
 static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
+/* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
@@ -16506,6 +16857,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->base[1], alloc_user);
 }
 
+/* All of it, or LMC_ERR_READ. Not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
@@ -16537,7 +16889,9 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
     r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
 }
 
-/* Runs in their order: what they are predicted by is there, as far as it is at hand. */
+/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
+ * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
+ * that is at hand: a delta may be listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -16548,13 +16902,15 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
         LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_origin(&r->origin, run));
+            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. */
+/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
+ * and header, index and trailer must leave nothing out: what lies between them the index accounts
+ * for. */
 static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -16599,31 +16955,13 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t
            offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size);
-
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. */
+ * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
-}
-
-static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
-{
-    return lmc_get_file((const lmc_reader *)user, file_number);
-}
-
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
-{
-    lmc_base base;
-    base.n_files = lmc_count_files(reader);
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
-    return base;
 }
 
 LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
@@ -16633,6 +16971,7 @@ LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* Linear in the number of tensors. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
                                         size_t *file_number, const lmc_tensor **tensor)
 {
@@ -16679,9 +17018,16 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
            1;
 }
 
-/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
- * to dst: of a block that is wanted whole, to its place there, where it is decoded then; of the
- * others, the first and the last at most, to buffer, that of the first in *head bytes. */
+/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
+ * run go to dst:
+ *
+ *     run     |     first     |       ...       |      last     |
+ *     wanted           |---------- dst ---------------|
+ *     reads   |--buffer------|---- to dst -----|--buffer-------|
+ *
+ * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
+ * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
+ * side is asked for at once. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
                                              size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
                                              lmc__buffer *buffer, size_t *head)
@@ -16720,7 +17066,12 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of run number n, within the run. */
+/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
+ * a wave has, whose code lies side by side and is read at once.
+ *
+ * First predictions, which may need the coder's buffers, as this reader or one that shares them
+ * reads them; from then on the wave. A block that is not the one that the index knows is refused
+ * before it is decoded. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -16737,8 +17088,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
-                                                     coder: before that is in use */
+        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO)
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
@@ -16781,10 +17132,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
  * mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
-/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and
- * then a block goes through all of them at one place. A window begins with the first block that is
- * not there yet: what is asked for from front to back is decoded once, and so asked for once of the
- * next link. */
+/* lmc_base's read. Three ways, whichever fits the next bytes:
+ *  - they are in the window;
+ *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
+ *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    and then a block goes through all of them at one place;
+ *  - else the window is filled, from the block that they begin in, and asked again.
+ * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
+ * for from front to back is decoded once, and so asked for once of the next link. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16831,6 +17186,24 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return LMC_OK;
 }
 
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
+{
+    return lmc_get_file((const lmc_reader *)user, file_number);
+}
+
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+{
+    lmc_base base;
+    base.n_files = lmc_count_files(reader);
+    base.get_file = lmc__get_reader_file;
+    base.read = lmc__read_as_base;
+    base.user = reader;
+    base.chain_depth = reader ? reader->chain_depth : 0;
+    return base;
+}
+
+/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
+ * to the caller, who learns of no sizes. */
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
@@ -16888,6 +17261,8 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
+ * that add up. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
                                    uint64_t size)
 {
@@ -16921,6 +17296,16 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
 
 /* == snapshot/in_place.h ========================================================================== */
 
+/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
+ *
+ * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
+ * file of the same path and size, that what it predicts will have. Blocks go from front to back and
+ * only once, and no block's prediction is another block's place: so nothing is overwritten before
+ * it was used.
+ *
+ * That is a question about the mapping, not about bytes: the answer is found in the tables of the
+ * reader, in time in proportion to segments and tensors. */
+
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
@@ -16934,7 +17319,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     return LMC_OK;
 }
 
-/* The base's file of that path, kind and size; NULL: there is none. */
+/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
+ * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -16948,9 +17334,13 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's
- * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
- * that does not end before the segment; to be advanced. */
+/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
+ * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
+ * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
+ * come in order.
+ *
+ * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
+ * there, or the file itself if it has no tensors. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -17227,8 +17617,9 @@ typedef struct lmc__found_section {
 
 /* How sure it is that a block belongs where its header says, the best last. */
 enum {
-    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
-                             the content of that one */
+    /* within the bytes that another block's header claims: perhaps part of the content of that one
+     */
+    LMC__TRUST_INNER = 0,
     LMC__TRUST_LONE = 1,
     LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
     LMC__TRUST_INDEX = 3 /* where the index says */
@@ -17238,13 +17629,15 @@ enum {
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* encoded, decoded, of the content */
+    uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    /* there is another one, as good, of other content */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
-                                        but a part of its content */
+    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
 /* The header of a block, perhaps: of which run is not known yet. Its position is state ^
@@ -17260,31 +17653,44 @@ typedef struct lmc__orphan {
 #define LMC__MAX_COPIES 4u /* of a block that are tried */
 
 typedef struct lmc__salvage {
-    lmc_reader reader; /* first: whoever has the reader has this, too */
+    /* first: whoever has the reader has this, too */
+    lmc_reader reader;
     lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
+    /* where the index begins, or of the file */
+    uint64_t end;
+    /* bytes of the file from view_at on */
+    lmc__buffer view;
     uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader.tables.index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer body;     /* of a section, where the index has them all */
+    /* lmc__found_section; their bodies are in reader.tables.index */
+    lmc__buffer sections;
+    /* lmc__found_block, sorted; then those without a place */
+    lmc__buffer blocks;
+    /* with a place */
+    size_t n_blocks;
+    /* lmc__orphan */
+    lmc__buffer orphans;
+    /* bytes that were read twice */
+    uint64_t claimed;
+    /* of a section, where the index has them all */
+    lmc__buffer body;
     /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
     lmc__buffer outer;
     uint32_t outer_run, outer_block;
     enum lmc_status outer_status;
-    int in_outer; /* it is being decoded */
+    /* it is being decoded */
+    int in_outer;
     /* lmc_next_range: where it is */
     size_t file, run, unplaced;
     uint64_t offset, delivered;
     lmc__buffer range;
     /* lmc_confirm */
     lmc__digester digester;
-    int is_whole;            /* the file so far */
-    lmc__buffer verdicts;    /* int8_t: of each file, then of its tensors */
-    lmc__buffer verdicts_at; /* size_t: in that, where each file's begin */
+    /* the file so far */
+    int is_whole;
+    /* int8_t: of each file, then of its tensors */
+    lmc__buffer verdicts;
+    /* size_t: in that, where each file's begin */
+    lmc__buffer verdicts_at;
 } lmc__salvage;
 
 static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
@@ -17525,17 +17931,25 @@ typedef struct lmc__walk {
     enum lmc__walk_state state;
     enum lmc__walk_last last;
     uint64_t at;
-    uint64_t last_size; /* of the last thing: so many bytes a break reads again */
+    /* of the last thing: so many bytes a break reads again */
+    uint64_t last_size;
     uint64_t resume;
-    uint64_t outer_end; /* of the outer block; its numbers */
+    /* of the outer block; its numbers */
+    uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    uint32_t next_file; /* number */
+    /* number */
+    uint32_t next_file;
     /* the run at hand: the last whose section, or a block, was found */
-    uint32_t after;      /* its number, plus 1; 0: none yet */
-    uint64_t after_at;   /* where its section ended */
-    uint64_t next_block; /* of it */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int has_run;         /* without index: its section was intact, so it is known: */
+    /* its number, plus 1; 0: none yet */
+    uint32_t after;
+    /* where its section ended */
+    uint64_t after_at;
+    /* of it */
+    uint64_t next_block;
+    /* of so many; 0: not known */
+    uint64_t n_blocks;
+    /* without index: its section was intact, so it is known: */
+    int has_run;
     lmc__run run;
 } lmc__walk;
 
@@ -17877,11 +18291,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
     f = lmc__file_at(r, found->number);
     status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
     if (status == LMC_OK && found->number != 0 &&
         (*f->file.path == 0 ||
          (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                     snapshot */
+        status = LMC_ERR_CORRUPT;
     if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     f->is_described = status == LMC_OK;
@@ -17988,9 +18402,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -18115,8 +18528,9 @@ static void lmc__choose_blocks(lmc__salvage *s)
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
@@ -18185,13 +18599,8 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
@@ -18655,6 +19064,7 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
  * which are a reader with more behind it. Only this file knows that there are two. */
 
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -18668,6 +19078,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
     return lmc__open_intact(r);
 }
 
+/* One allocation for the reader, and what it has beside. On errors it is freed like one that was
+ * opened: everything in it is zero, or valid. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
@@ -18719,6 +19131,7 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 /* == snapshot/identify.h ========================================================================== */
 
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18733,6 +19146,9 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 /* Bytes that one task sums up. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
+/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
+ * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
+ * one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -18819,6 +19235,8 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
 
 /* == snapshot/memory.h ============================================================================ */
 
+/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
+ * one for the time of a call, so that both grow by the same rule. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -18835,6 +19253,7 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     return status != LMC_OK;
 }
 
+/* All of it, or it fails. */
 static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -18843,6 +19262,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
+/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
+ */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;

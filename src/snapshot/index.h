@@ -28,10 +28,13 @@
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    uint64_t first_block;       /* in tables.block_at */
-    const uint8_t *blocks;      /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    enum lmc_status prediction; /* LMC_OK. In tables of a damaged file: why its prediction cannot be
-                                   read; LMC_ERR_NOT_FOUND: because its section is lost */
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -48,13 +51,19 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 typedef struct lmc__tables {
-    lmc__buffer index;       /* the INDX section; what is parsed of it points into it */
-    lmc__buffer files, runs; /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer block_at;    /* uint64_t: where each block begins; behind a run's blocks: where they
-                                end. So block_at[i + 1] - block_at[i] is a block's size */
-    lmc__buffer keys;        /* of metadata, NUL-terminated */
-    lmc__buffer metadata;    /* lmc__metadata_entry */
-    lmc__buffer paths;       /* see lmc__add_path */
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     size_t n_files, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;

@@ -47,8 +47,9 @@ typedef struct lmc__found_section {
 
 /* How sure it is that a block belongs where its header says, the best last. */
 enum {
-    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
-                             the content of that one */
+    /* within the bytes that another block's header claims: perhaps part of the content of that one
+     */
+    LMC__TRUST_INNER = 0,
     LMC__TRUST_LONE = 1,
     LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
     LMC__TRUST_INDEX = 3 /* where the index says */
@@ -58,13 +59,15 @@ enum {
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* encoded, decoded, of the content */
+    uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    /* there is another one, as good, of other content */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
-                                        but a part of its content */
+    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
 /* The header of a block, perhaps: of which run is not known yet. Its position is state ^
@@ -80,31 +83,44 @@ typedef struct lmc__orphan {
 #define LMC__MAX_COPIES 4u /* of a block that are tried */
 
 typedef struct lmc__salvage {
-    lmc_reader reader; /* first: whoever has the reader has this, too */
+    /* first: whoever has the reader has this, too */
+    lmc_reader reader;
     lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
+    /* where the index begins, or of the file */
+    uint64_t end;
+    /* bytes of the file from view_at on */
+    lmc__buffer view;
     uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader.tables.index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer body;     /* of a section, where the index has them all */
+    /* lmc__found_section; their bodies are in reader.tables.index */
+    lmc__buffer sections;
+    /* lmc__found_block, sorted; then those without a place */
+    lmc__buffer blocks;
+    /* with a place */
+    size_t n_blocks;
+    /* lmc__orphan */
+    lmc__buffer orphans;
+    /* bytes that were read twice */
+    uint64_t claimed;
+    /* of a section, where the index has them all */
+    lmc__buffer body;
     /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
     lmc__buffer outer;
     uint32_t outer_run, outer_block;
     enum lmc_status outer_status;
-    int in_outer; /* it is being decoded */
+    /* it is being decoded */
+    int in_outer;
     /* lmc_next_range: where it is */
     size_t file, run, unplaced;
     uint64_t offset, delivered;
     lmc__buffer range;
     /* lmc_confirm */
     lmc__digester digester;
-    int is_whole;            /* the file so far */
-    lmc__buffer verdicts;    /* int8_t: of each file, then of its tensors */
-    lmc__buffer verdicts_at; /* size_t: in that, where each file's begin */
+    /* the file so far */
+    int is_whole;
+    /* int8_t: of each file, then of its tensors */
+    lmc__buffer verdicts;
+    /* size_t: in that, where each file's begin */
+    lmc__buffer verdicts_at;
 } lmc__salvage;
 
 static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }

@@ -84,11 +84,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
     f = lmc__file_at(r, found->number);
     status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
     if (status == LMC_OK && found->number != 0 &&
         (*f->file.path == 0 ||
          (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                     snapshot */
+        status = LMC_ERR_CORRUPT;
     if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     f->is_described = status == LMC_OK;
@@ -195,9 +195,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -322,8 +321,9 @@ static void lmc__choose_blocks(lmc__salvage *s)
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
@@ -392,13 +392,8 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }

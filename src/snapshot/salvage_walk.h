@@ -53,17 +53,25 @@ typedef struct lmc__walk {
     enum lmc__walk_state state;
     enum lmc__walk_last last;
     uint64_t at;
-    uint64_t last_size; /* of the last thing: so many bytes a break reads again */
+    /* of the last thing: so many bytes a break reads again */
+    uint64_t last_size;
     uint64_t resume;
-    uint64_t outer_end; /* of the outer block; its numbers */
+    /* of the outer block; its numbers */
+    uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    uint32_t next_file; /* number */
+    /* number */
+    uint32_t next_file;
     /* the run at hand: the last whose section, or a block, was found */
-    uint32_t after;      /* its number, plus 1; 0: none yet */
-    uint64_t after_at;   /* where its section ended */
-    uint64_t next_block; /* of it */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int has_run;         /* without index: its section was intact, so it is known: */
+    /* its number, plus 1; 0: none yet */
+    uint32_t after;
+    /* where its section ended */
+    uint64_t after_at;
+    /* of it */
+    uint64_t next_block;
+    /* of so many; 0: not known */
+    uint64_t n_blocks;
+    /* without index: its section was intact, so it is known: */
+    int has_run;
     lmc__run run;
 } lmc__walk;
 

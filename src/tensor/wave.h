@@ -15,19 +15,27 @@
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* its prediction, as many bytes as the decoded block; or NULL */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* encoding: dst_size is dst's capacity, then what was written */
+    size_t src_size, dst_size;
+    /* encoding, and the next three */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it; or NULL */
-    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
-    lmc_block_info info;    /* decoding, and the next two */
+    /* how to quantise it; or NULL */
+    const lmc__quant_params *quant;
+    /* number of the block's first element in the tensor that quant is of */
+    uint64_t first_element;
+    /* decoding, and the next two */
+    lmc_block_info info;
     lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
+     * there; else decoded to the workspace and copied */
+    size_t skip, keep;
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* set when it has run */
+    enum lmc_status status;
 } lmc__job;
 
 typedef struct lmc__wave {
