@@ -8710,8 +8710,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
  * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
  * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
  * symbols is one pass over the table. */
-static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                               uint32_t zero, uint32_t *distance)
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
 {
     unsigned best;
     while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
