@@ -10419,6 +10419,19 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the others.
  *
+ * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
+ * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ *
+ * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
+ * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
+ *
  * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
  * of reach): it is stored as it is. */
 
@@ -10568,8 +10581,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     }
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) strip->high[i] = codes[symbols[i]];
-        k->look_up(room, strip->high, n, q->table);
+        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
+        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
+        k->look_up(room, high, n, q->table);
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
@@ -10603,6 +10617,8 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
+    const size_t n = in->n;
+    uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
     const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
@@ -10613,11 +10629,11 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
     for (i = 0; i < in->n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < in->n; i++) {
+    for (i = 0; i < n; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(strip->dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
 }
@@ -10931,6 +10947,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -10938,6 +10955,8 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
+     */
     if (info->has_prediction) {
         LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                        head->first_group == 0,
@@ -10950,13 +10969,13 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT);
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
- * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
- * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
  */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
@@ -10984,6 +11003,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
     for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
         LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
@@ -11112,6 +11132,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
+     */
     if (head.params.table_size)
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
@@ -11247,8 +11269,8 @@ struct lmc_quantizer {
     size_t n_groups;
 };
 
-/* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
- * tensor as it is. */
+/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
+ * quantiser, or one that keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;
@@ -11257,7 +11279,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
+ * as groups, and whoever codes elements looks them up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -11290,8 +11313,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
  * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
  * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
  * symbols is one pass over the table. */
-static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                               uint32_t zero, uint32_t *distance)
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
 {
     unsigned best;
     while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
@@ -11347,6 +11370,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
+/* Also of a quantiser that is made half: what was not allocated is NULL. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
@@ -11690,6 +11714,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
 #define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
 #define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
@@ -11731,6 +11756,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
+            /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
                 const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
                                scale =
@@ -11764,6 +11790,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
     int64_t largest = INT64_MIN / 2, usual;
     uint64_t at;
     uint32_t octave = 512, above = 0, total = 0;
@@ -11871,6 +11898,8 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
     /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
     const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
     uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
+    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
+     * from units of 2^-32. */
     unsigned shift = 46 + 8 - 32;
     uint64_t a = step2 / 12 * 541 / 1000;
     while (a >> 32) {
@@ -12106,6 +12135,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
     uint32_t first, last, s;
     unsigned shift = 0, n_cells, i, n = 0;
     lmc__find_range(f, &first, &last);
+    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
     while ((last - first) >> shift >= max_bins) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
@@ -12116,7 +12146,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
         const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
                        sum = f->clusters.sum[to] - f->clusters.sum[from];
         uint32_t symbol;
-        if (count == 0) continue;
+        if (count == 0) continue; /* a cell that no symbol is in needs no code */
         /* The mean bin, plus a half: the middle of its symbols. */
         symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
         if (symbol > last) symbol = last;
@@ -12141,6 +12171,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
+    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
+     * tables can be compared whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -12163,6 +12195,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
     n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
     lmc__set_table(q, centres, n, k);
+    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
     for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
         uint32_t distance;
@@ -12224,8 +12257,10 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MAX_GUESSES 32u  /* of the even error */
-#define LMC__MAX_MEASURES 16u /* of the loss */
+/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
+ * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
+#define LMC__MAX_GUESSES 32u
+#define LMC__MAX_MEASURES 16u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -12253,8 +12288,8 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     uint32_t first, last, s, codes[256] = {0};
     lmc__find_range(f, &first, &last);
     q->table_size = 0;
-    first -= (first - 1) & sign;
-    if (!q->grid.is_log) { /* zero is a point */
+    first -= (first - 1) & sign; /* both signs of the first point */
+    if (!q->grid.is_log) {       /* zero is a point */
         const uint32_t zero = lmc__zero_symbol(&q->grid);
         first = first < zero ? first : zero;
         last = last > zero ? last : zero;
@@ -12263,6 +12298,7 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
         first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
     q->grid.min += (int32_t)((first - 1) >> sign);
     q->grid.n_points = ((last - first) >> sign) + 1;
+    /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
     fitted->n_codes = 0;
@@ -12340,6 +12376,8 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     unsigned guess;
     int is_off = 0;
     *found = 0;
+    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
+     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
     for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
         const lmc__q32 error = lmc__even_error(f);
         if (error <= bound) {
@@ -12349,7 +12387,7 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
             if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
             lmc__coarsen(f->q, by);
         } else {
-            if (guess == 0) return LMC_OK;
+            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
             lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
         }
         LMC__TRY(lmc__count_sample(f, &is_off));
@@ -12365,6 +12403,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 {
     unsigned i;
     LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
+    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
     for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
         uint64_t ratio;
         int is_off;
@@ -12403,10 +12442,13 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MIN_QUANTIZED 16384u /* elements: below, codebooks and scales are not worth it */
+/* Elements. Below, a table and scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
+ * one bit each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
-#define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
-#define LMC__SCALE_BITS 12u  /* what it takes, about */
+#define LMC__LEAST_GROUP 16u
+#define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
  * near as the comparison needs it, coded as any block is. */
@@ -12467,8 +12509,9 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Magnitudes that are too far from their scales for 1/1024 of an octave
- * may be within reach of 1/256. */
+/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
+ * octaves either way from the scale; magnitudes that are too far from it for that may be within
+ * reach of 256 to an octave. BF16 reach everything as it is. */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -12531,8 +12574,9 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
+    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
     if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted)); /* needs no finer one */
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
         LMC__TRY(lmc__find_fine_grid(f));
         if (q->info.is_lossless) return LMC_OK;
@@ -12592,6 +12636,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -12609,6 +12654,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;
@@ -17395,14 +17441,23 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 /* == snapshot/requantise.h ======================================================================== */
 
 /* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
- * Their elements lie on its points, so coding them with it again gives the same elements, and about
- * the same size. That is not taken on trust: blocks that come out otherwise are coded without
- * loss (is_recovered, see codec/put_quantised.h). */
+ *
+ * Whoever restores a snapshot and codes it again (at another level, without a base, with other
+ * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
+ * would be coded as floats, several times as large; fitted anew, they would lose once more.
+ * With it the same elements come out, and about the same size. That is not taken on trust: blocks
+ * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ *
+ * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
+ * else. So the first head counts, the others must agree, and where they do not the tensor has no
+ * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
+ * their elements are not decoded. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. What is not
- * read has the scale of 1. */
+/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
+ * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
+ * moved. What is not read, of blocks that are stored, has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -17467,6 +17522,7 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
+        /* Groups are counted from the tensor's first element. */
         if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
         for (i = 0; i < head.n_groups; i++)
@@ -17477,7 +17533,8 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
 }
 
 /* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may be rounded to a neighbour. */
+ * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
+ * not where it was when codes were found, but table and symbols have moved together. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -17510,6 +17567,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
+    /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
         run->prediction == LMC__PREDICT_BASE || run->conversion)
@@ -17533,6 +17591,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
+    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
+     * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -17544,6 +17604,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
+    /* Who does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
