@@ -790,6 +790,9 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #include <string.h>
 
+/* What is known of compiler and machine, and the few words that all files here use: the allocator,
+ * inline, LMC__CHECK and LMC__TRY. */
+
 #ifndef LMC_REALLOC
 #include <stdlib.h>
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
@@ -803,32 +806,65 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
+/*
+ * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
+ * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0, all.
+ */
+#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
+#define LMC__PART_AVX2 2
+#define LMC__PART_AVX512 3
+#define LMC__PART_REST 4
+#ifndef LMC__PART
+#define LMC__PART 0
+#endif
+#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
+#if LMC__PART
+#define LMC__TABLE const
+#else
+#define LMC__TABLE static const
+#endif
+
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
+ * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
+ * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
+#define LMC__COLD __attribute__((cold))
 #elif defined(_MSC_VER)
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static __forceinline
+#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static inline
+#define LMC__COLD
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#else
+#define LMC__UNROLL
 #endif
 
+/* 0 if not known: what is done byte by byte then is right everywhere. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LMC__LITTLE_ENDIAN 1
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
 #define LMC__LITTLE_ENDIAN 1
 #else
-#define LMC__LITTLE_ENDIAN                                                                         \
-    0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section
- * 7); no build flags. A helper that takes vectors needs the attribute of its callers; one with
- * fewer features may be inlined into one with more. */
+/*
+ * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
+ * attribute of its callers; one with fewer features may be inlined into one with more.
+ */
+
+/* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
@@ -840,9 +876,11 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__X86 0
 #endif
-/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors.
- * Never on x86 or Arm64: in functions with target attributes it silently emulates, many times
- * slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
+ * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
+ * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
+ * by tests only. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
@@ -862,8 +900,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__INLINE2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
-/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the
- * portable code. */
+
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
+ * the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 /* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
@@ -878,25 +917,22 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__NEON 0
 #endif
+
 /* Orders streaming stores before the plain ones that tell other threads of them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
-#define LMC__UNROLL _Pragma("GCC unroll 8")
-#else
-#define LMC__UNROLL
-#endif
 
 /* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. */
+ * with LMC__CHECK. It returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
-/* Pass an error on. */
+
+/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \
@@ -907,6 +943,10 @@ LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* == base/bytes.h ================================================================================= */
+
+/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
+ * memcpy of a constant size is one instruction; elsewhere compilers turn the shifts into a load and
+ * a byte swap. */
 
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
@@ -958,7 +998,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i as an integer. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -978,52 +1018,88 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     }
 }
 
+/* floor(log2(v)), v > 0: the number of the highest one bit. */
+LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
+{
+#if defined(__GNUC__)
+    return 63u - (unsigned)__builtin_clzll(v);
+#else
+    unsigned log2 = 0;
+    while (v >> log2 > 1) log2++;
+    return log2;
+#endif
+}
+
 /* == base/wire_block.h ============================================================================ */
 
+/* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
+ */
+
+/* Block sizes (spec 5.2). */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u /* spec 7 */
-#define LMC__BLOCK_CRC_AT 20u /* Header_CRC, in a block's header */
+
+/* Block_Header (spec 7). */
+#define LMC__BLOCK_SYNC 0xB1u /* its first byte */
+#define LMC__BLOCK_CRC_AT 20u /* offset of Header_CRC */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTISED 2u
+
+/* How a list of bytes is stored: its Mode byte (spec 8). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
     LMC__PLANE_TREE = 2,
     LMC__PLANE_TREE_ESCAPE = 3
-}; /* spec 8 */
-#define LMC__MAX_LENGTH 15u     /* spec 8.1 */
-#define LMC__MAX_FLAT 6u        /* spec 8.2: 64 symbols, what one vpermb looks up */
-#define LMC__MASK_MODE_MIN 256u /* spec 8.3: masks of fewer bits have no mode byte */
-#define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 10u /* spec 8.4 */
+};
+
+/* Trees and masks. */
+#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 8.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
+#define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
+#define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */
 
 /* == base/wire_file.h ============================================================================= */
 
-#define LMC__HEADER_SIZE 80u /* spec 4 */
-#define LMC__FLAG_SEQUENTIAL 1u
-#define LMC__SECTION_HEADER_SIZE 24u /* spec 5 */
+/* Constants of files (spec 4, 5, 9, 10, 12). Sizes are in bytes. */
+
+/* File_Header (spec 4). */
+#define LMC__HEADER_SIZE 80u
+#define LMC__FLAG_SEQUENTIAL 1u /* a pipe can restore the file: no run refers to this snapshot */
+
+/* Section_Header (spec 5). */
+#define LMC__SECTION_HEADER_SIZE 24u
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
-#define LMC__FILE_BODY_SIZE 36u    /* spec 5.1, without path and tensors */
-#define LMC__TENSOR_ENTRY_SIZE 24u /* without shape, name and dtype */
-#define LMC__HAS_MODE 1u
+
+/* FILE body (spec 5.1). */
+#define LMC__FILE_BODY_SIZE 36u    /* without path and tensors */
+#define LMC__TENSOR_ENTRY_SIZE 24u /* without shape, name, dtype and error */
+#define LMC__HAS_MODE 1u           /* bits of Attributes */
 #define LMC__HAS_MTIME 2u
 #define LMC__MAX_STRING 65535u /* path, name, key */
 #define LMC__MAX_DTYPE_SIZE 32u
 #define LMC__MAX_TENSORS ((uint32_t)1 << 28)
 #define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
-#define LMC__RUN_BODY_SIZE 16u /* spec 5.2, without segments */
-#define LMC__SEGMENT_SIZE 32u
-enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
-#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
 
-#define LMC__LEAF_SIZE 262144u   /* spec 9.2 */
-#define LMC__INDEX_BODY_SIZE 48u /* spec 10, without entries */
+/* RUN body (spec 5.2). */
+#define LMC__RUN_BODY_SIZE 16u /* without segments */
+#define LMC__SEGMENT_SIZE 32u
+#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
+enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
+
+/* Leaves of an identity: as many bytes of content have a CRC that is hashed (spec 9.2). */
+#define LMC__LEAF_SIZE 262144u
+
+/* INDX body and trailer (spec 10). */
+#define LMC__INDEX_BODY_SIZE 48u /* without entries */
 #define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
+/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
+ * kinds show what a transfer as text has changed. */
 static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
@@ -3468,12 +3544,13 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 
 /* == kernels/count.h ============================================================================== */
 
-/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because
- * a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes want
- * the same one. -- */
+/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
+ * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
+ * want the same one. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
-    const size_t most = (size_t)8 << 15; /* so that 16 bits suffice */
+    const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
+                                            gets an eighth of them */
     while (n != 0) {
         const size_t part = lmc__min(n, most);
         uint16_t table[8][256];
@@ -3500,13 +3577,15 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     }
 }
 
-/* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
+/* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
+ * successor. */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
-    return memcmp(src, src + 1, n - 1) == 0; /* each byte equals its successor */
+    return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
+/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
+ * word, then all bytes in the top one, by a multiplication. */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -3533,8 +3612,9 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    ones = (size_t)vaddlvq_u32(
-        sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20 bits
+     */
+    ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
 }
@@ -3570,7 +3650,11 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* == kernels/map.h ================================================================================ */
 
-/* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
+/*
+ * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal. Both are exact. Encoders
+ * map symbols to ranks, the order of their leaves, and partition these.
+ */
+
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -3587,8 +3671,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 
 #if LMC__NEON
 
-/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
- */
+/* Four look-ups of 64 entries each, by places less 0, 64, 128, 192. For places out of range tbl
+ * gives 0, and tbx keeps what was there: so each place counts once. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -3606,14 +3690,24 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows
- * just count up: there the distance between an entry and its place is the same throughout. One
- * shuffle finds each row's distance, one more for each other row corrects it. */
+/*
+ * AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
+ * which most rows just count up: there the distance between an entry and its place is the same
+ * throughout.
+ *
+ *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
+ *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
+ *     distance  05 in all          F2, corrected by   10 in all
+ *               the row            00 12 FC 11 ...
+ *
+ * One shuffle, by a place's upper half, finds its row's distance. One more for each row that needs
+ * it, by the lower half, adds the corrections. All sums are modulo 256.
+ */
 typedef struct lmc__rows {
-    uint8_t distance[16]; /* of the row's first entry */
+    uint8_t distance[16]; /* of each row's first entry from its place */
     unsigned n;           /* rows to correct */
-    uint8_t first[16];    /* where they start */
-    uint8_t more[16][16]; /* what is added there */
+    uint8_t first[16];    /* places where they start */
+    uint8_t more[16][16]; /* what is added there: entry - place - distance */
 } lmc__rows;
 
 LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
@@ -3637,8 +3731,9 @@ LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
-    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those
-                                       of other rows get */
+    for (i = 0; i < rows->n; i++) {
+        /* v ^ first is below 16 in this row only; 0x70 more, saturated, sets bit 7 of all others,
+         * for which a shuffle gives 0 */
         const __m256i place = _mm256_adds_epu8(
             _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
@@ -3660,7 +3755,7 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #endif
 
 #if LMC__X86
-/* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
@@ -3673,7 +3768,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 {
     __m512i t[4];
     size_t i;
-    for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
+    for (i = 0; i < 4; i++) t[i] = lmc__load_avx512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
         _mm512_mask_storeu_epi8(dst + i, valid,
@@ -3684,9 +3779,24 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 
 /* == kernels/partition.h ========================================================================== */
 
-/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
- * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
- * bits of the last mask byte are zero. Returns the number of ones. -- */
+/*
+ * partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the
+ * list right, in order. One node of a mask tree, encoded.
+ *
+ *     src    3 9 4 4 8 9 1 7        split 7
+ *     mask   0 1 0 0 1 1 0 1
+ *     left   3 4 4 1
+ *     right  9 8 9 7
+ *
+ * src is a list. left and right may each be NULL (not wanted); left may be src, for it never
+ * overtakes it. mask is written exactly; unused bits of its last byte are zero. Returns the number
+ * of ones.
+ *
+ * All tiers sort a group of elements in a register by its mask, then store both parts in full
+ * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
+ * the end lies in the slack of the list.
+ */
+
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -3708,7 +3818,9 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 
 #if LMC__NEON
 
-/* A step of 64 elements, of which n count. Returns the number of ones. */
+/* A step of 64 elements, of which n count. Returns the number of ones. Eight elements at a time are
+ * sorted by a shuffle from lmc__sort_places: zeros to the lower half, ones to the upper. Where the
+ * eight stores of a side go is known before the first, by one multiplication, so none waits. */
 LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
                                          const uint8_t *src, size_t n, unsigned split,
                                          int want_left, int want_right)
@@ -3722,7 +3834,7 @@ LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *
                              n);
     const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
     const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
-                          LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+                          LMC__ONES8; /* byte j: the ones of bytes 0 .. j of m */
     unsigned j;
     lmc__store_mask_neon(mask, m8, n);
     if (!want_left && !want_right) return (size_t)(ones >> 56);
@@ -3776,8 +3888,8 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there
- * are now on the right. */
+/* 32 elements, those in m to the right, behind n_left and n_right others: by eights, as on NEON.
+ * Returns how many there are now on the right. */
 LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                              size_t n_right, __m256i v, uint32_t m)
 {
@@ -3827,9 +3939,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 #endif
 
 #if LMC__X86
-/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen
- * 4, and the zero-masked one waits for the old value of its destination, so the merge-masked one is
- * used. */
+/* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
+ * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+ * destination there; so the merge-masked one is used, whose other bytes do not matter. */
 LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
@@ -3873,8 +3985,20 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 
 /* == kernels/merge.h ============================================================================== */
 
-/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
- * is a list. -- */
+/*
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
+ * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * list, mask is read exactly.
+ *
+ *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
+ *     left   3 4 4 1
+ *     right  9 8 9 7
+ *     dst    3 9 4 4 8 9 1 7
+ *
+ * An element's place is the number of mask bits of its kind before it. All tiers find the places of
+ * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
+ */
+
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -3909,8 +4033,11 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
- * all up to it. A macro: clang wants the number of a lane to be a literal. */
+/* Elements [16 j, 16 j + 16) of a step of 64: both sides' next 16 bytes are in x, and one look-up
+ * among the 32 takes the right ones. The tables have the places of eight elements; those of the
+ * second eight depend on the number c of ones in the first: lmc__merge_high has them so that |high
+ * - c| corrects both kinds. counts: ones in each byte of m; ones: in all up to it. A macro, for
+ * clang wants the number of a lane to be a literal. */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -3943,7 +4070,7 @@ LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t 
     }
 }
 
-/* Between two constants: each bit to a byte, which chooses. */
+/* Between two constants each bit, spread to a byte, chooses. */
 static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
                              uint8_t right)
 {
@@ -3969,23 +4096,27 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 #if LMC__AVX2_TEXT
 
-/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
- * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8
- * bytes cost more. */
+/* 32 elements, in halves of 16, for byte shuffles see no more. With the mask's bits as bytes 0 or
+ * -1, sums up to each element give minus the number of ones up to it, itself included, s:
+ *
+ *     an element of the left   is number i + s     of its half's (no ones of its own)
+ *     one of the right         is number -s - 1 = ~s
+ *
+ * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
 LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
                                           __m256i r, int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i one = lmc__spread_bits_avx2(m);
-    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-    __m256i sum = one; /* minus the number of ones up to here */
+    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF); /* ones in the first half */
+    __m256i sum = one;
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list)
         l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
     if (right_list)
         r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
-                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
+                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
 
@@ -4018,6 +4149,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
+/* vpexpandb is the merge of one side. */
 LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
                                               __m512i l, __m512i r, int left_list, int right_list)
 {
@@ -4060,7 +4192,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants, the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {
@@ -4071,7 +4203,22 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 
 /* == kernels/flatten.h ============================================================================ */
 
-/* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
+/*
+ * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * element is a number of so many bits, and the node is `depth` bit planes, the most significant
+ * first, of ceil(n / 8) bytes each:
+ *
+ *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
+ *     plane 0         1 0 1 0 ...
+ *     plane 1         0 1 1 0 ...
+ *     plane 2         1 0 1 0 ...
+ *
+ * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
+ * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
+ * 2^depth entries. Both go through the planes once for each vector of elements; a plane is shifted
+ * out of, or into, the bytes of that vector.
+ */
+
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                 unsigned depth)
 {
@@ -4080,8 +4227,8 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i) -
-                     low; /* no borrow between the bytes that count: src[i] >= first */
+        /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) - low;
         if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
         for (d = 0; d < depth; d++)
             bits[d * row + (i >> 3)] =
@@ -4089,7 +4236,6 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     }
 }
 
-/* -- 6.10 unflatten: the inverse; dst[i] = symbols[index]; dst is a list -- */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4169,8 +4315,9 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a
-                                        neighbour is below */
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
+         */
+        v = _mm256_sll_epi16(v, up);
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -4187,27 +4334,27 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
                                            const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
+    const __m256i three = _mm256_set1_epi8(3);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
     unsigned d, t;
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++)
-        table[t] = _mm256_broadcastsi128_si256(
-            _mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
+    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_setzero_si256(), out, row_of;
-        LMC__UNROLL for (d = 0; d < depth; d++)
+        const uint8_t *plane = bits;
+        __m256i v = _mm256_setzero_si256(), out;
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         { /* v = 2 v + bit */
-            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8)
-                                           : (uint32_t)lmc__load_mask(bits + d * row, i, n);
+            uint32_t m;
+            if (d >= depth) break;
+            m = n - i >= 32 ? lmc__load32(plane + i / 8) : (uint32_t)lmc__load_mask(plane, i, n);
             v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
         }
-        out =
-            _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
+        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
         if (depth > 4) {
-            row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+            const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), three);
             LMC__UNROLL for (t = 1; t < 4; t++) out =
                 lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
                                 _mm256_shuffle_epi8(table[t], v), out);
@@ -4219,8 +4366,7 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
 LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                           const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) {
-    case 1: lmc__unflatten_body_avx2(dst, bits, n, symbols, 1); break;
+    switch (depth) { /* what is a constant is faster by 5 %, by 15 % for 2 */
     case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
@@ -4264,12 +4410,14 @@ LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 64) {
+        const uint8_t *plane = bits;
         __m512i v = _mm512_setzero_si512();
-        LMC__UNROLL for (d = 0; d < depth; d++)
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         {
-            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8)
-                                            : lmc__load_mask(bits + d * row, i, n);
-            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
+            __mmask64 m;
+            if (d >= depth) break;
+            m = n - i >= 64 ? lmc__load64(plane + i / 8) : lmc__load_mask(plane, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1u << (depth - 1 - d))));
         }
         _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
     }
@@ -4278,14 +4426,8 @@ LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits
 LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) { /* constant depths, so that the bits stay in registers */
-    case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
-    case 3: lmc__unflatten_body_avx512(dst, bits, n, symbols, 3); break;
-    case 4: lmc__unflatten_body_avx512(dst, bits, n, symbols, 4); break;
-    case 5: lmc__unflatten_body_avx512(dst, bits, n, symbols, 5); break;
-    case 6: lmc__unflatten_body_avx512(dst, bits, n, symbols, 6); break;
-    default: lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
-    }
+    if (depth == 2) lmc__unflatten_body_avx512(dst, bits, n, symbols, 2);
+    else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
 }
 #endif
 
