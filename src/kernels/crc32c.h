@@ -161,14 +161,6 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
     return ~(uint32_t)c[0];
 }
 
-/* For strips whose CRC is computed elsewhere. */
-static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
-{
-    (void)p;
-    (void)size;
-    return crc;
-}
-
 /* Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): 16
  * bytes that stand d bytes before others are replaced by their product with x^(8d), which is
  * congruent and as long. For each distance d: the reflected x^(8d + 32) and x^(8d - 32) modulo the

@@ -9,7 +9,7 @@
 #include "kernels/residual.h"
 #include "kernels/crc32c.h"
 #include "kernels/split_join.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 #include "kernels/classes.h"
 
 /* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next
@@ -65,14 +65,14 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
         }                                                                                          \
     }
 
-static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width, int subtract,
-                                  const lmc__grouping *grouping)
+static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *classes,
+                                  const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                  int subtract, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w, s) lmc__group_body(classes, src, base, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
-    return lmc__crc32c_scalar(0, src, n * width);
+    return k->crc32c(0, src, n * width);
 }
 
 #if LMC__NEON
@@ -146,27 +146,14 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
     lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
 }
 
-static void lmc__group_only_neon(const lmc__classes *classes, const uint8_t *src,
-                                 const uint8_t *base, size_t n, unsigned width, int subtract,
-                                 const lmc__grouping *grouping)
+static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *classes,
+                                const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                int subtract, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w, s) lmc__group_body_neon(classes, src, base, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
-}
-static uint32_t lmc__group_neon(const lmc__classes *classes, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width, int subtract,
-                                const lmc__grouping *grouping)
-{
-    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
-    return lmc__crc32c_neon(0, src, n * width);
-}
-static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t *src,
-                                     const uint8_t *base, size_t n, unsigned width, int subtract,
-                                     const lmc__grouping *grouping)
-{
-    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
-    return lmc__crc32c_scalar(0, src, n * width);
+    return k->crc32c(0, src, n * width);
 }
 #endif
 
@@ -243,11 +230,13 @@ LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const ui
     return lmc__crc32c_avx2(crc, src + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uint8_t *src,
-                                          const uint8_t *base, size_t n, unsigned width,
-                                          int subtract, const lmc__grouping *grouping)
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__classes *classes,
+                                          const uint8_t *src, const uint8_t *base, size_t n,
+                                          unsigned width, int subtract,
+                                          const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w, s) crc = lmc__group_body_avx2(classes, src, base, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
@@ -274,10 +263,10 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
-        lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
@@ -318,11 +307,13 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
     return lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const uint8_t *src,
-                                              const uint8_t *base, size_t n, unsigned width,
-                                              int subtract, const lmc__grouping *grouping)
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__classes *classes,
+                                              const uint8_t *src, const uint8_t *base, size_t n,
+                                              unsigned width, int subtract,
+                                              const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w, s) crc = lmc__group_body_avx512(classes, src, base, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
@@ -355,15 +346,16 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc_
     }
 }
 
-static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base,
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                     const lmc__class_sides *sides, size_t n, unsigned width,
-                                    int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
+                                    int subtract, const lmc__grouping *grouping,
+                                    lmc__streaming streaming)
 {
-    (void)ahead;
+    (void)streaming;
 #define LMC__CALL(w, s) lmc__ungroup_body(dst, base, sides, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
-    return lmc__crc32c_scalar(0, dst, n * width);
+    return k->crc32c(0, dst, n * width);
 }
 
 #if LMC__NEON
@@ -438,30 +430,16 @@ LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base,
     lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
 }
 
-static void lmc__ungroup_only_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
-                                   size_t n, unsigned width, int subtract,
-                                   const lmc__grouping *grouping)
+static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                  const lmc__class_sides *sides, size_t n, unsigned width,
+                                  int subtract, const lmc__grouping *grouping,
+                                  lmc__streaming streaming)
 {
+    (void)streaming;
 #define LMC__CALL(w, s) lmc__ungroup_body_neon(dst, base, sides, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
-}
-static uint32_t lmc__ungroup_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
-                                  size_t n, unsigned width, int subtract,
-                                  const lmc__grouping *grouping, lmc__ahead ahead)
-{
-    (void)ahead;
-    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
-    return lmc__crc32c_neon(0, dst, n * width);
-}
-static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base,
-                                       const lmc__class_sides *sides, size_t n, unsigned width,
-                                       int subtract, const lmc__grouping *grouping,
-                                       lmc__ahead ahead)
-{
-    (void)ahead;
-    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
-    return lmc__crc32c_scalar(0, dst, n * width);
+    return k->crc32c(0, dst, n * width);
 }
 #endif
 
@@ -548,13 +526,14 @@ LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base,
     return lmc__crc32c_avx2(crc, dst + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base,
-                                            const lmc__class_sides *sides, size_t n, unsigned width,
-                                            int subtract, const lmc__grouping *grouping,
-                                            lmc__ahead ahead)
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
+                                            const uint8_t *base, const lmc__class_sides *sides,
+                                            size_t n, unsigned width, int subtract,
+                                            const lmc__grouping *grouping, lmc__streaming streaming)
 {
     uint32_t crc;
-    (void)ahead;
+    (void)k;
+    (void)streaming;
 #define LMC__CALL(w, s) crc = lmc__ungroup_body_avx2(dst, base, sides, n, w, s, grouping)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
@@ -565,15 +544,16 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base,
 LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base,
                                                  const lmc__class_sides *sides, size_t n,
                                                  unsigned width, int subtract,
-                                                 const lmc__grouping *grouping, lmc__ahead ahead)
+                                                 const lmc__grouping *grouping,
+                                                 lmc__streaming streaming)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural,
                    head = (unsigned)((0 - (uintptr_t)dst) & 63);
     const __m512i shift =
         _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
-    const int streams = ahead.data != NULL && dst != base;
-    const size_t ahead_lines = (ahead.size + n - 1) / n;
+    const int streams = streaming.is_on && dst != base;
+    const size_t ahead_lines = (streaming.next_size + n - 1) / n;
     lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
                                              and zero, which does nothing */
     size_t next[LMC__MAX_CLASSES] = {0}, i, line;
@@ -594,10 +574,10 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
         __mmask64 here = ~(__mmask64)0;
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
-        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size);
+        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, streaming.next_size);
              line += 64) {
-            lmc__touch_ahead(ahead.data, line);
-            LMC__PREFETCH(ahead.data + line);
+            lmc__touch_ahead(streaming.next, line);
+            LMC__PREFETCH(streaming.next + line);
         }
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
@@ -653,13 +633,16 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
     return lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *base,
-                                                const lmc__class_sides *sides, size_t n,
-                                                unsigned width, int subtract,
-                                                const lmc__grouping *grouping, lmc__ahead ahead)
+LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                const uint8_t *base, const lmc__class_sides *sides,
+                                                size_t n, unsigned width, int subtract,
+                                                const lmc__grouping *grouping,
+                                                lmc__streaming streaming)
 {
     uint32_t crc;
-#define LMC__CALL(w, s) crc = lmc__ungroup_body_avx512(dst, base, sides, n, w, s, grouping, ahead)
+    (void)k;
+#define LMC__CALL(w, s)                                                                            \
+    crc = lmc__ungroup_body_avx512(dst, base, sides, n, w, s, grouping, streaming)
     LMC__FOR_RESIDUAL(LMC__CALL)
 #undef LMC__CALL
     return crc;
