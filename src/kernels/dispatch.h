@@ -14,6 +14,7 @@
 #include "kernels/join_root.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
+#include "kernels/ungroup.h"
 #include "kernels/grids.h"
 
 #if LMC__X86
