@@ -48,7 +48,8 @@
  *   interface  api
  *   base       platform bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
- *              count map partition merge flatten fold root classes group grids dispatch
+ *              count map partition merge flatten fold strip split_root join_root classes group
+ *              ungroup grids tiers dispatch
  *   codec      dtypes half tree workspace plan put_list get_list sample put_planes put_delta
  *              put_quantised put_block get_quantised get_block
  *   tensor     wave tensor
@@ -1138,12 +1139,13 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large
- * that it will not stay in the caches. */
-typedef struct lmc__ahead {
-    const uint8_t *data;
-    size_t size;
-} lmc__ahead;
+/* What a decoding kernel knows of the memory around its block. */
+typedef struct lmc__streaming {
+    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
+                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    size_t next_size;    /* 0: not known, or in the caches anyway */
+} lmc__streaming;
 
 /* And back: a plane that is yet to be merged; `row` is a list to do that in. */
 typedef struct lmc__merged {
@@ -1175,6 +1177,28 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->packed = NULL;
     joint->first = 0;
     joint->high = joint->low = NULL;
+}
+
+/* What the elements of a block are joined of. */
+typedef struct lmc__join_source {
+    const lmc__const_planes *planes;
+    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__joint *joint; /* how the two top planes are yet to be unfolded; or NULL */
+    unsigned width;          /* bytes of an element */
+    int rotate;              /* rotate each to the right by one bit */
+} lmc__join_source;
+
+LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
+                                            const lmc__merged *root, const lmc__joint *joint,
+                                            unsigned width, int rotate)
+{
+    lmc__join_source source;
+    source.planes = planes;
+    source.root = root;
+    source.joint = joint;
+    source.width = width;
+    source.rotate = rotate;
+    return source;
 }
 
 /* How elements are told apart by their prediction (spec 7.3). */
@@ -1209,17 +1233,21 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
+/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+ * at the ends of a block with the kernels of that table, which is the one they are from. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                 int rotate);
+    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
+                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                           int rotate);
+    uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                          size_t n, lmc__streaming streaming);
+    int (*is_constant)(const uint8_t *src, size_t n);
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
-    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
-                           size_t n, unsigned width, int rotate);
-    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root,
-                          const lmc__joint *joint, size_t n, unsigned width, int rotate,
-                          lmc__ahead ahead);
-    int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
@@ -1232,13 +1260,15 @@ typedef struct lmc__kernels {
                  size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
                    size_t first, size_t n, const lmc__joint *joint);
-    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                              unsigned width, const lmc__grouping *grouping);
-    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base,
-                      size_t n, unsigned width, int subtract, const lmc__grouping *grouping);
-    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
-                        unsigned width, int subtract, const lmc__grouping *grouping,
-                        lmc__ahead ahead);
+    uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                              const uint8_t *base, size_t n, unsigned width,
+                              const lmc__grouping *grouping);
+    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                        const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                        const lmc__grouping *grouping, lmc__streaming streaming);
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
@@ -1248,11 +1278,11 @@ typedef struct lmc__kernels {
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
                                size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;
 
@@ -3010,14 +3040,6 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
     for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
     for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
     return ~(uint32_t)c[0];
-}
-
-/* For strips whose CRC is computed elsewhere. */
-static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
-{
-    (void)p;
-    (void)size;
-    return crc;
 }
 
 /*
@@ -4985,111 +5007,214 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 /* -- */
 #endif
 
-/* == kernels/root.h =============================================================================== */
+/* == kernels/strip.h ============================================================================== */
 
-/* -- 6.14 split_root: split of a block's elements; if root is not NULL, its plane is mapped and
- * partitioned. Returns the CRC-32C of src. -- */
+/*
+ * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
+ * go through a block and through memory.
+ *
+ * Each of them does what several kernels could do one after the other: checksum, split, map,
+ * partition, say. But a block does not fit into the first cache, and every pass over it would read
+ * from the second what the pass before wrote there. So they take a strip of the block through all
+ * stages, then the next one:
+ *
+ *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2                  all stages in one loop over the strip's vectors
+ *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                         computes in vector registers, needs no bytes in memory
+ *
+ * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
+ * the kernels of the tier do the rest of the block, strip by strip. */
 
-/* Bytes of elements that are coded at a time: with a strip of their planes and what these are made
- * of, they stay in a first cache of 32 KiB. Every width's number of elements is a multiple of 64.
- */
+/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+ * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
-/* Strip by strip, with the kernels of a tier. */
-LMC__INLINE uint32_t lmc__split_strips(
-    const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-    int rotate, uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
-    void (*split)(const lmc__planes *, const uint8_t *, size_t, unsigned, int),
-    void (*map)(uint8_t *, const uint8_t *, size_t, const uint8_t *),
-    size_t (*partition)(uint8_t *, uint8_t *, uint8_t *, const uint8_t *, size_t, unsigned))
+/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+ * begins with a byte of the mask and ends with a step of any tier. */
+#define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
+
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C;
+ * n_right of their bits in the root's mask are ones. */
+typedef struct lmc__progress {
+    size_t n, n_right;
+    uint32_t crc;
+} lmc__progress;
+
+LMC__INLINE lmc__progress lmc__no_progress(void)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
-    lmc__planes next = *planes;
-    uint32_t crc = 0;
-    size_t i, m, n_left = 0, n_right = 0;
-    unsigned p;
-    for (i = 0; i < n; i += m) {
-        m = lmc__min(strip, n - i);
-        crc = crc32c(crc, src + i * width, m * width);
-        split(&next, src + i * width, m, width, rotate);
-        if (root) {
-            uint8_t *const row = next.row[root->plane];
-            size_t ones;
-            map(row, row, m, root->table);
-            ones = partition(root->mask + i / 8, root->left ? root->left + n_left : NULL,
-                             root->right ? root->right + n_right : NULL, row, m, root->split);
-            n_right += ones;
-            n_left += m - ones;
-        }
-        for (p = 0; p < width; p++) next.row[p] += m;
-    }
-    if (root) root->n_right = n_right;
-    return crc;
+    lmc__progress none;
+    none.n = none.n_right = 0;
+    none.crc = 0;
+    return none;
 }
 
-static uint32_t lmc__split_root_scalar(const lmc__planes *planes, lmc__parted *root,
-                                       const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
-                             lmc__split_scalar, lmc__map_scalar, lmc__partition_scalar);
-}
-#if LMC__NEON
-static uint32_t lmc__split_root_neon(const lmc__planes *planes, lmc__parted *root,
-                                     const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_neon, lmc__split_neon,
-                             lmc__map_neon, lmc__partition_neon);
-}
-static uint32_t lmc__split_root_neon_only(const lmc__planes *planes, lmc__parted *root,
-                                          const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
-                             lmc__split_neon, lmc__map_neon, lmc__partition_neon);
-}
-#endif
-#if LMC__SIMDE
-static uint32_t lmc__split_root_simde(const lmc__planes *planes, lmc__parted *root,
-                                      const uint8_t *src, size_t n, unsigned width, int rotate)
-{
-    return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_scalar,
-                             lmc__split_scalar, lmc__map_scalar, lmc__partition_avx2);
-}
-#endif
 #if LMC__X86
-/* Bytes from `data` on that are next read or written one after the other; i, of these, must not
- * pass over multiples of a page. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch to the first cache gets that done before, one
- * to the second does not (Zen 4; decoding bf16 took 1.4 times as long). It is no access: where the
- * data ends before, it does no harm. */
+/* The loops are functions of their own, one for each width: inlined into one function, gcc keeps
+ * what the others need in registers, too, and theirs in memory (3 to 6 % of the time). */
+#define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
+
 #define LMC__PAGE 4096u
+
+/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
+ * page behind the one of data[i]. The first access to a page waits until its address is translated,
+ * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
+ * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
+ * no access: where the data ends before that page, it does no harm. */
 LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-static void lmc__split_strips_avx2(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
-                                   size_t n, unsigned width, int rotate)
+/* Encoders have looked at samples all over the block. That has broken the order of reads by which
+ * the hardware foresees the next ones: fetch so many bytes ahead. */
+#define LMC__FETCH_AHEAD 4096u
+
+/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
+ * block. */
+LMC__INLINE512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n, unsigned width,
+                                            unsigned p)
 {
-    (void)lmc__split_strips(planes, root, src, n, width, rotate, lmc__no_crc, lmc__split_avx2,
-                            lmc__map_avx2, lmc__partition_avx2);
+    LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Strips again, but each in one pass: the crc32 instructions and the others do not compete for the
- * same units. */
-LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__parted *root,
-                                                const uint8_t *src, size_t n, unsigned width,
-                                                int rotate, int parts)
+/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
+ * end of the block. */
+LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
-    const unsigned n_rows = parts ? width - 1 : width;
+    return (streaming.next_size + n - 1) / n;
+}
+
+/* Fetches the share of the 64 elements from number i on, line by line. */
+LMC__INLINE512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i, size_t per_element)
+{
+    const size_t end = lmc__min((i + 64) * per_element, streaming.next_size);
+    size_t at;
+    for (at = i * per_element; at < end; at += LMC__LINE) {
+        lmc__touch_ahead(streaming.next, at);
+        LMC__PREFETCH(streaming.next + at);
+    }
+}
+
+/*
+ * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
+ * together from the end of one vector and the start of the next; `head` bytes of dst stand before
+ * its first full line:
+ *
+ *   vectors        |      v0       |      v1       |      v2       |
+ *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
+ *
+ * line i = bytes [head, 64) of vector i, then [0, head) of vector i + 1. The head is stored from
+ * v0, the tail from the last vector, both masked: nothing outside of dst is written. */
+typedef struct lmc__streamer_avx512 {
+    unsigned head;
+    __m512i shift, last; /* places of a line's bytes in the two vectors; the vector before */
+} lmc__streamer_avx512;
+
+LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
+{
+    lmc__streamer_avx512 s;
+    s.head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    s.shift = _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(s.head));
+    s.last = _mm512_setzero_si512();
+    return s;
+}
+
+/* The next vector of dst, which is at `at`. */
+LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
+                                       int is_first)
+{
+    if (is_first) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << s->head) - 1, v);
+    else
+        _mm512_stream_si512((__m512i *)(void *)(at + s->head - 64),
+                            _mm512_permutex2var_epi8(s->last, s->shift, v));
+    s->last = v;
+}
+
+/* The last 64 - head bytes before `end`, where the next vector would be. */
+LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
+{
+    _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
+                            _mm512_permutex2var_epi8(s->last, s->shift, s->last));
+}
+#endif
+
+/* == kernels/split_root.h ========================================================================= */
+
+/*
+ * split_root: the first thing an encoder does to a block, in one pass over it:
+ *
+ *   src --crc32c--> the result
+ *    |
+ *    +--split--> planes->row[0 .. width), each of n bytes exactly
+ *                  |
+ *                  +-- row[root->plane], a list, if root is not NULL:
+ *                        --map by root->table--> ranks
+ *                        --partition at root->split--> root->mask, root->left, root->right
+ *
+ * That is the root of one plane's tree; root->n_right becomes the number of ones in the mask. left
+ * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
+ * is not defined: to have the plane's bytes, call again without a root. */
+
+/* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
+ * tiers end with.
+ *
+ * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
+ * most i of them have been written to left before. */
+static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
+                                  lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                                  int rotate, lmc__progress done)
+{
+    size_t i, m;
+    unsigned p;
+    for (i = done.n; i < n; i += m) {
+        lmc__planes strip;
+        m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
+        for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
+        done.crc = k->crc32c(done.crc, src + i * width, m * width);
+        k->split(&strip, src + i * width, m, width, rotate);
+        if (root) {
+            uint8_t *const row = strip.row[root->plane],
+                           *const left = root->left ? root->left + (i - done.n_right) : NULL,
+                           *const right = root->right ? root->right + done.n_right : NULL;
+            k->map(row, row, m, root->table);
+            done.n_right += k->partition(root->mask + i / 8, left, right, row, m, root->split);
+        }
+    }
+    if (root) root->n_right = done.n_right;
+    return done.crc;
+}
+
+/* The tiers without a loop of their own: scalar, NEON, SIMDe. */
+static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
+                                       lmc__parted *root, const uint8_t *src, size_t n,
+                                       unsigned width, int rotate)
+{
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, lmc__no_progress());
+}
+
+#if LMC__X86
+/* Whole strips; the root, if any, is the top plane.
+ *
+ * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
+ * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
+ * checksum reads 8 * width bytes of each lane, from byte j * width / 4 on: other bytes, but as
+ * many, and all in the first cache. It takes none of the units that vectors need. */
+LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
+                                                     const lmc__parted *root, const uint8_t *src,
+                                                     size_t n, unsigned width, int rotate)
+{
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     size_t i, j, n_right = 0;
+    lmc__progress done;
     lmc__rows rows;
     unsigned p;
-    if (parts) {
+    if (root) {
         lmc__set_rows_avx2(&rows, root->table);
         split = _mm256_set1_epi8((char)root->split);
         mask = root->mask;
@@ -5107,373 +5232,401 @@ LMC__INLINE2 uint32_t lmc__split_root_body_avx2(const lmc__planes *planes, lmc__
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (parts) {
-                const __m256i r = lmc__map_step_avx2(&rows, v[width - 1]);
-                const uint32_t m = lmc__compare_avx2(r, split);
+            LMC__UNROLL for (p = 0; p + 1 < width; p++)
+                lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (root) {
+                const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
+                const uint32_t m = lmc__compare_avx2(ranks, split);
                 lmc__store32(mask + (i + j) / 8, m);
-                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, r, m);
+                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
+            } else {
+                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
             }
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    if (i < n) {
-        lmc__planes rest;
-        lmc__parted rest_root;
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-        if (parts) {
-            rest_root = *root;
-            rest_root.mask += i / 8;
-            rest_root.left = left ? left + (i - n_right) : NULL;
-            rest_root.right = right ? right + n_right : NULL;
-        }
-        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width,
-                               rotate);
-        if (parts) n_right += rest_root.n_right;
-    }
-    if (parts) root->n_right = n_right;
-    return lmc__crc32c_avx2(~(uint32_t)c[0], src + i * width, (n - i) * width);
+    done.n = i;
+    done.n_right = n_right;
+    done.crc = ~(uint32_t)c[0];
+    return done;
 }
 
-LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__parted *root,
-                                               const uint8_t *src, size_t n, unsigned width,
-                                               int rotate)
+/* Elements of 8 bytes are rare, and a root that is not the top plane too: by strips. */
+LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
+                                               lmc__parted *root, const uint8_t *src, size_t n,
+                                               unsigned width, int rotate)
 {
-    uint32_t crc;
-    if (root && root->plane != width - 1)
-        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
-                                 lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w)                                                                               \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    lmc__progress done = lmc__no_progress();
+    if (!root || root->plane == width - 1) switch (width) {
+        case 1: done = lmc__split_root_loop_avx2(planes, root, src, n, 1, rotate); break;
+        case 2: done = lmc__split_root_loop_avx2(planes, root, src, n, 2, rotate); break;
+        case 4: done = lmc__split_root_loop_avx2(planes, root, src, n, 4, rotate); break;
+        default: break;
+        }
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
 
-/* The sample has broken the order of reads from memory that the hardware goes by: fetch so many
- * bytes ahead. */
-#define LMC__SPLIT_AHEAD 4096u
-
-/* All at once, in registers: a strip of one step. The CRC has one accumulator for each of the
- * step's vectors. */
-LMC__INLINE512 uint32_t lmc__split_root_body_avx512(const lmc__planes *planes, lmc__parted *root,
-                                                    const uint8_t *src, size_t n, unsigned width,
-                                                    int rotate, int parts)
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
+ * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
+ * width vectors, and onto each other at the end. */
+LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                         const lmc__parted *root,
+                                                         const uint8_t *src, size_t n,
+                                                         unsigned width, int rotate, int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_rows = parts ? width - 1 : width;
-    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split;
-    const lmc__planes rows = *planes; /* what a pointer to bytes cannot change */
+    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
+    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    uint32_t crc = 0;
+    lmc__progress done = lmc__no_progress();
     size_t i, n_right = 0;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    if (parts) {
-        LMC__UNROLL for (p = 0; p < 4; p++) table[p] = _mm512_loadu_si512(root->table + 64 * p);
+    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
+        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
+    if (has_root) {
         split = _mm512_set1_epi8((char)root->split);
         mask = root->mask;
         left = root->left;
         right = root->right;
     }
     for (i = 0; i + 64 <= n; i += 64) {
-        lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            lmc__fetch_ahead_avx512(src, i, n, width, p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 1);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (rotate)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
-        if (parts) {
-            const __m512i r = lmc__map_step_avx512(v[width - 1], table);
-            const __mmask64 m = _mm512_cmpge_epu8_mask(r, split);
+        if (has_root) {
+            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             lmc__store64(mask + i / 8, m);
             if (right) {
-                _mm512_storeu_si512(right, _mm512_mask_compress_epi8(r, m, r));
+                lmc__store_avx512(right, _mm512_mask_compress_epi8(ranks, m, ranks));
                 right += ones;
             }
             if (left) {
-                _mm512_storeu_si512(left, _mm512_mask_compress_epi8(r, ~m, r));
+                lmc__store_avx512(left, _mm512_mask_compress_epi8(ranks, ~m, ranks));
                 left += 64 - ones;
             }
             n_right += ones;
         }
     }
-    if (i) crc = lmc__crc_finish(sum, width);
-    if (i < n) {
-        lmc__planes rest;
-        lmc__parted rest_root;
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-        if (parts) {
-            rest_root = *root;
-            rest_root.mask += i / 8;
-            rest_root.left = left;
-            rest_root.right = right;
-        }
-        lmc__split_strips_avx2(&rest, parts ? &rest_root : NULL, src + i * width, n - i, width,
-                               rotate);
-        crc = lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
-        if (parts) n_right += rest_root.n_right;
-    }
-    if (parts) root->n_right = n_right;
-    return crc;
+    if (i) done.crc = lmc__crc_finish(sum, width);
+    done.n = i;
+    done.n_right = n_right;
+    return done;
 }
 
-LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lmc__parted *root,
-                                                   const uint8_t *src, size_t n, unsigned width,
-                                                   int rotate)
+#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
+    LMC__LOOP512 lmc__progress lmc__split_root_##width##_avx512(                                   \
+        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
+        int rotate)                                                                                \
+    {                                                                                              \
+        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1);      \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0);                \
+    }
+LMC__DEFINE_SPLIT_ROOT(1)
+LMC__DEFINE_SPLIT_ROOT(2)
+LMC__DEFINE_SPLIT_ROOT(4)
+LMC__DEFINE_SPLIT_ROOT(8)
+
+LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
+                                                   lmc__parted *root, const uint8_t *src, size_t n,
+                                                   unsigned width, int rotate)
 {
-    uint32_t crc;
-    if (root && root->plane != width - 1)
-        return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
-                                 lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w)                                                                               \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    lmc__progress done = lmc__no_progress();
+    if (!root || root->plane == width - 1) switch (width) {
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate);
+        }
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
 #endif
 
-/* -- 6.15 join_root: the inverse. Returns the CRC-32C of dst. -- */
-LMC__INLINE uint32_t lmc__join_strips(
-    uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root, const lmc__joint *joint,
-    size_t n, unsigned width, int rotate, uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t),
-    void (*unfold)(uint8_t *, uint8_t *, const uint8_t *, const uint8_t *, size_t, size_t,
-                   const lmc__joint *),
-    void (*join)(uint8_t *, const lmc__const_planes *, size_t, unsigned, int),
-    void (*merge)(uint8_t *, const uint8_t *, size_t, lmc__side, lmc__side),
-    size_t (*count_ones)(const uint8_t *, size_t))
+/* == kernels/join_root.h ========================================================================== */
+
+/*
+ * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
+ * split_root:
+ *
+ *   source->planes->row[0 .. width)
+ *     |
+ *     |   row[root->plane], if root is not NULL, is yet to be made:
+ *     |     root->mask, left, right --merge--> bytes of the plane
+ *     |   if joint is not NULL, the two top planes are:
+ *     |     symbols (the top row, as just merged) and joint->packed --unfold--> both planes
+ *     |
+ *     +--join, rotated to the right if source->rotate--> dst --crc32c--> the result
+ *
+ * dst gets exactly n * width bytes. root->row, joint->high and joint->low are lists of a strip, or
+ * of n elements if that is less, to work in. The row of a plane that is yet to be made is not
+ * looked at. If streaming.is_on, dst is written past the caches where the tier can. */
+
+/* What is left of a side when `used` bytes of its list are. */
+LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
-    lmc__const_planes next = *planes;
-    lmc__side left, right;
-    uint32_t crc = 0;
-    size_t i, m;
+    if (side.list) side.list += used;
+    return side;
+}
+
+/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
+ * Returns that number for the next strip. */
+static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
+                              size_t i, size_t m, size_t n_right)
+{
+    const lmc__merged *const root = source->root;
+    const lmc__joint *const joint = source->joint;
+    const unsigned width = source->width;
+    lmc__const_planes strip;
     unsigned p;
+    for (p = 0; p < width; p++) strip.row[p] = source->planes->row[p] + i;
     if (root) {
-        left = root->left;
-        right = root->right;
+        const uint8_t *const mask = root->mask + i / 8;
+        k->merge(root->row, mask, m, lmc__rest_of_side(root->left, i - n_right),
+                 lmc__rest_of_side(root->right, n_right));
+        strip.row[root->plane] = root->row;
+        n_right += k->count_ones(mask, (m + 7) / 8);
     }
-    for (i = 0; i < n; i += m) {
-        m = lmc__min(strip, n - i);
-        if (root) {
-            const size_t ones = count_ones(root->mask + i / 8, (m + 7) / 8);
-            merge(root->row, root->mask + i / 8, m, left, right);
-            next.row[root->plane] = root->row;
-            if (left.list) left.list += m - ones;
-            if (right.list) right.list += ones;
-        }
-        if (joint && width >= 2) { /* joint planes are two at least */
-            lmc__const_planes unfolded = next;
-            unfold(joint->high, joint->low, next.row[width - 1], joint->packed, joint->first + i, m,
-                   joint);
-            unfolded.row[width - 1] = joint->high;
-            unfolded.row[width - 2] = joint->low;
-            join(dst + i * width, &unfolded, m, width, rotate);
-        } else {
-            join(dst + i * width, &next, m, width, rotate);
-        }
-        crc = crc32c(crc, dst + i * width, m * width);
-        for (p = 0; p < width; p++) next.row[p] += m;
+    if (joint) {
+        k->unfold(joint->high, joint->low, strip.row[width - 1], joint->packed, i, m, joint);
+        strip.row[width - 1] = joint->high;
+        strip.row[width - 2] = joint->low;
     }
-    return crc;
+    k->join(dst, &strip, m, width, source->rotate);
+    return n_right;
 }
 
-static uint32_t lmc__join_root_scalar(uint8_t *dst, const lmc__const_planes *planes,
-                                      const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                      unsigned width, int rotate, lmc__ahead ahead)
+/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
+ * tiers end with. */
+static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
+                                 const lmc__join_source *source, size_t n, lmc__progress done)
 {
-    (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
-                            lmc__unfold_scalar, lmc__join_scalar, lmc__merge_scalar,
-                            lmc__count_ones_scalar);
+    const unsigned width = source->width;
+    size_t i, m, n_right = 0;
+    if (source->root && done.n < n) n_right = k->count_ones(source->root->mask, done.n / 8);
+    for (i = done.n; i < n; i += m) {
+        m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
+        n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
+        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+    }
+    return done.crc;
 }
-#if LMC__NEON
-static uint32_t lmc__join_root_neon(uint8_t *dst, const lmc__const_planes *planes,
-                                    const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                    unsigned width, int rotate, lmc__ahead ahead)
+
+/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                      size_t n, lmc__streaming streaming)
 {
-    (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_neon,
-                            lmc__unfold_neon, lmc__join_neon, lmc__merge_neon,
-                            lmc__count_ones_neon);
+    (void)streaming;
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress());
 }
-static uint32_t lmc__join_root_neon_only(uint8_t *dst, const lmc__const_planes *planes,
-                                         const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                         unsigned width, int rotate, lmc__ahead ahead)
-{
-    (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
-                            lmc__unfold_neon, lmc__join_neon, lmc__merge_neon,
-                            lmc__count_ones_neon);
-}
-#endif
-#if LMC__SIMDE
-static uint32_t lmc__join_root_simde(uint8_t *dst, const lmc__const_planes *planes,
-                                     const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                     unsigned width, int rotate, lmc__ahead ahead)
-{
-    (void)ahead;
-    return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_scalar,
-                            lmc__unfold_avx2, lmc__join_scalar, lmc__merge_simde,
-                            lmc__count_ones_scalar);
-}
-#endif
+
 #if LMC__X86
-static void lmc__join_strips_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                  const lmc__merged *root, const lmc__joint *joint, size_t n,
-                                  unsigned width, int rotate)
+/*
+ * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
+ * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
+ * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
+ * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ *
+ *   strip                 0        1        2             last
+ *   made in buffer        0        1        0             last % 2
+ *
+ *   make             |----0---|----1---|----2---|- ... --|--last--|
+ *   drain                     |----0---|----1---|- ...            |--last--|
+ *                    lmc__join_ \__ this function's loop ________/ \_ after it
+ *                    strip
+ *
+ * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
+ * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ *
+ *   strip s in its buffer      |(head)|            ...                    |slack|
+ *   copied to dst + head              |  vector | vector | ... | vector      |
+ *
+ * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
+ * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
+ * s, long before the last step of draining reads it. At both ends plain stores that may overlap
+ * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
+ * is streamed, and its last 32 bytes are stored where they belong. */
+
+/* Bytes behind a strip in its buffer: 32 of slack, and so many that the two buffers do not lie at a
+ * multiple of 4 KiB from each other: a load from one would wait for a store to the other whose
+ * address has the same lowest 12 bits. */
+#define LMC__STRIP_GAP 1024u
+typedef struct lmc__strip_buffers {
+    uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
+} lmc__strip_buffers;
+
+/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+ * step would go is masked, with no bits for constants, all bits for lists. */
+typedef struct lmc__cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__cursor;
+
+LMC__INLINE2 lmc__cursor lmc__open_side_avx2(lmc__side side, size_t used, uint8_t constant[32])
 {
-    (void)lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__no_crc,
-                           lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2, lmc__count_ones_avx2);
+    lmc__cursor cursor;
+    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
 }
 
-/* To a dst that is streamed, strips again, but each in one pass: they are made in one half of a
- * buffer, while the one before, in the other half, is copied to dst and its CRC computed: the crc32
- * instructions want bytes in memory, and do not compete with the others for units. Streaming stores
- * want aligned places: the first `head` bytes of dst are stored before, the last 32 - head behind
- * all others. */
-LMC__INLINE2 uint32_t lmc__join_root_body_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                               const lmc__merged *root, size_t n, unsigned width,
-                                               int rotate, int merges, lmc__ahead ahead,
-                                               uint8_t buffer[2][LMC__STRIP_SIZE + 1024])
+/* Copies to an aligned place: `at` bytes behind out, `width` vectors. */
+LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
+                                        unsigned width)
 {
-    const size_t strip = LMC__STRIP_SIZE / width, head = (0 - (uintptr_t)dst) & 31;
-    const unsigned n_rows = merges ? width - 1 : width;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) _mm256_stream_si256(
+        (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
+}
+
+/* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
+ * is no joint. */
+LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
+                                                    const lmc__join_source *source, size_t n,
+                                                    unsigned width, int rotate,
+                                                    lmc__streaming streaming,
+                                                    lmc__strip_buffers *buffers)
+{
+    const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
+    const lmc__merged *const root = source->root;
+    const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
-    const uint8_t *mask = NULL, *left = NULL, *right = NULL, *row[8];
-    size_t i, j, left_step = 0, right_step = 0;
-    uint8_t constant[2][32], *from, *to = buffer[0];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
-    lmc__const_planes rest = *planes;
-    lmc__merged rest_root;
+    const uint8_t *mask = NULL;
+    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    lmc__cursor left = {NULL, 0}, right = {NULL, 0};
+    lmc__progress done;
+    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, strip, 0);
     __m256i v[8];
     unsigned p;
-    if (merges) rest_root = *root;
-    /* the first strip */
-    lmc__join_strips_avx2(to, planes, root, NULL, strip, width, rotate);
     lmc__store_avx2(dst, lmc__load_avx2(to));
-    if (merges) {
-        const size_t ones = lmc__count_ones_avx2(root->mask, strip / 8);
+    if (root) {
         mask = root->mask;
-        /* a constant is a list that ends nowhere */
-        memset(constant[0], root->left.value, 32);
-        memset(constant[1], root->right.value, 32);
-        left = root->left.list ? root->left.list + (strip - ones) : constant[0];
-        right = root->right.list ? root->right.list + ones : constant[1];
-        left_step = root->left.list ? 63 : 0;
-        right_step = root->right.list ? 63 : 0;
+        left = lmc__open_side_avx2(root->left, strip - n_right, constant[0]);
+        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
     }
-    LMC__UNROLL for (p = 0; p < n_rows; p++) row[p] = planes->row[p];
     for (i = strip; i + strip <= n; i += strip) {
         uint8_t *const out = dst + (i - strip) * width + head;
         from = to;
-        to = buffer[i / strip & 1];
+        to = buffers->strip[i / strip & 1];
         for (j = 0; j < strip; j += 32) {
-            const size_t at =
-                (i - strip + j) * width; /* what is read next is no longer than what is written, and
-                                            compressed data ends sooner */
-            lmc__touch_ahead(dst, at);
-            if (at < ahead.size) lmc__touch_ahead(ahead.data, at);
-            LMC__UNROLL for (p = 0; p < width; p += 2)
-                LMC__PREFETCH(ahead.data + lmc__min(at + 32 * p, ahead.size));
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + j * width / 4, p);
-            if (merges) {
+            const size_t at = j * width, out_at = (i - strip) * width + at;
+            /* Fetch what is read next at the speed of what is written now: it is compressed, and
+             * so the shorter of the two. */
+            lmc__touch_ahead(dst, out_at);
+            if (out_at < streaming.next_size) {
+                lmc__touch_ahead(streaming.next, out_at);
+                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+            }
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            if (root) {
                 const uint32_t m = lmc__load32(mask + (i + j) / 8);
                 const size_t ones = (size_t)_mm_popcnt_u64(m);
-                v[width - 1] = lmc__merge_step_avx2(m, left, right, zero, zero, 1, 1);
-                left += (32 - ones) & left_step;
-                right += ones & right_step;
+                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
+                left.at += (32 - ones) & left.mask;
+                right.at += ones & right.mask;
+            } else {
+                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
-            LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx2(row[p] + i + j);
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
-                to + j * width + 32 * p, rotate ? lmc__rotate_avx2(v[p], width, 0) : v[p]);
-            lmc__store_avx2(from + LMC__STRIP_SIZE,
-                            lmc__load_avx2(to)); /* the last vector that is copied ends there */
-            LMC__UNROLL for (p = 0; p < width; p++)
-                _mm256_stream_si256((__m256i *)(void *)(out + j * width + 32 * p),
-                                    lmc__load_avx2(from + head + j * width + 32 * p));
+            if (rotate)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
+            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+            lmc__copy_stream_avx2(out, from + head, at, width);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    c[0] = (uint32_t)~lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
-        _mm256_stream_si256((__m256i *)(void *)(dst + (i - strip) * width + head + j),
-                            lmc__load_avx2(to + head + j));
+        lmc__copy_stream_avx2(dst + (i - strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
-    for (p = 0; p < width; p++) rest.row[p] += i;
-    if (merges) {
-        rest_root.mask += i / 8;
-        if (left_step) rest_root.left.list = left;
-        if (right_step) rest_root.right.list = right;
-    }
-    lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL, NULL, n - i, width,
-                          rotate);
-    return lmc__crc32c_avx2(~(uint32_t)c[0], dst + i * width, (n - i) * width);
+    done.n = i;
+    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    return done;
 }
 
-LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                              const lmc__merged *root, const lmc__joint *joint,
-                                              size_t n, unsigned width, int rotate,
-                                              lmc__ahead ahead)
+/* By strips what is not streamed, and what is rare: joint planes, a root that is not the top plane,
+ * elements of 8 bytes. */
+LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
+                                              lmc__join_source source, size_t n,
+                                              lmc__streaming streaming)
 {
-    uint32_t crc;
-    uint8_t buffer[2][LMC__STRIP_SIZE +
-                      1024]; /* halves not at a distance of 4 KiB, where loads mistake stores */
-    if (!ahead.data || joint || n * width < LMC__STRIP_SIZE || (root && root->plane != width - 1))
-        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
-                                lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
-                                lmc__count_ones_avx2);
+    const unsigned width = source.width;
+    const int rotate = source.rotate;
+    lmc__progress done = lmc__no_progress();
+    lmc__strip_buffers buffers;
+    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+        (!source.root || source.root->plane == width - 1))
+        switch (width) {
 #define LMC__CALL(w)                                                                               \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
-    LMC__FOR_WIDTH(LMC__CALL)
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, streaming, &buffers)
+        case 1: LMC__CALL(1); break;
+        case 2: LMC__CALL(2); break;
+        case 4: LMC__CALL(4); break;
+        default: break;
 #undef LMC__CALL
-    return crc;
+        }
+    return lmc__join_strips(k, dst, &source, n, done);
 }
 
-/* Streaming stores want whole cache lines, and dst may start anywhere: the end of one vector and
- * the start of the next make a line. */
-LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__const_planes *planes,
-                                                   const lmc__merged *root, const lmc__joint *joint,
-                                                   size_t n, unsigned width, int rotate, int merges,
-                                                   lmc__ahead ahead)
+/* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
+ * across packed_size, which is no multiple of 64, each is looked up. */
+LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
+{
+    const uint8_t *const packed = joint->packed;
+    const size_t packed_size = joint->packed_size;
+    uint8_t bytes[64];
+    unsigned p;
+    if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
+    if (i >= packed_size)
+        return joint->extra == 1 ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
+                                 : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
+    for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
+    return lmc__load_avx512(bytes);
+}
+
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane, and so it is if there
+ * is a joint. CRC as in split_root, streams as in strip.h. */
+LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
+                                                        const lmc__join_source *source, size_t n,
+                                                        unsigned width, int rotate,
+                                                        lmc__streaming streaming, int streams,
+                                                        int has_root, int has_joint)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_rows = merges ? width - 1 : width,
-                   head = (unsigned)((0 - (uintptr_t)dst) & 63);
-    const __m512i shift =
-        _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
-    const int streams = ahead.data != NULL;
-    const size_t ahead_lines =
-        (ahead.size + n - 1) / n; /* of 64 bytes, in each step of 64 elements */
-    __m512i sum[8], v[8], start = lmc__crc_start(0), last = start, l, r;
-    const lmc__const_planes rows = *planes;
+    const lmc__merged *const root = has_root ? source->root : NULL;
+    const lmc__joint *const joint = has_joint ? source->joint : NULL;
+    const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
+    const size_t per_element = lmc__next_per_element(streaming, n);
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    __m512i sum[8], v[8], start = lmc__crc_start(0), l = start, r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    uint32_t crc = 0;
-    size_t i, line;
+    lmc__progress done = lmc__no_progress();
+    size_t i;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    l = r = start;
-    if (merges) {
+    if (has_root) {
         mask = root->mask;
         left = root->left.list;
         right = root->right.list;
@@ -5482,103 +5635,81 @@ LMC__INLINE512 uint32_t lmc__join_root_body_avx512(uint8_t *dst, const lmc__cons
     }
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(dst, i * width);
-        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size);
-             line += 64) {
-            lmc__touch_ahead(ahead.data, line);
-            LMC__PREFETCH(ahead.data + line);
-        }
-        LMC__UNROLL for (p = 0; p < n_rows; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
-        if (merges) {
+        if (streams) lmc__fetch_next_avx512(streaming, i, per_element);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
+        if (has_root) {
             const uint64_t m = lmc__load64(mask + i / 8);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
             if (left) left += 64 - ones;
             if (right) right += ones;
+        } else {
+            v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (merges && width >= 2 && joint) {
-            __m512i low;
-            if (i + 64 <= joint->packed_size) low = lmc__load_avx512(joint->packed + i);
-            else if (i >= joint->packed_size) {
-                const uint8_t *const fields = joint->packed + i - joint->packed_size;
-                low = joint->extra == 1 ? lmc__unpack_tail_avx512(fields, joint->row, 1)
-                                        : lmc__unpack_tail_avx512(fields, joint->row, 2);
-            } else {
-                uint8_t bytes[64];
-                for (p = 0; p < 64; p++)
-                    bytes[p] = (uint8_t)lmc__unpack(joint->packed, i + p, joint);
-                low = lmc__load_avx512(bytes);
-            }
-            lmc__unfold_step_avx512(&v[width - 1], &low, joint->extra, joint->offset);
-            v[width - 2] = low;
+        if (width >= 2 && has_joint) {
+            v[width - 2] = lmc__load_packed_avx512(joint, i);
+            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->extra, joint->offset);
         }
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        if (rotate)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 0);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            if (rotate) v[p] = lmc__rotate_avx512(v[p], width, 0);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            if (!streams) lmc__store_avx512(at, v[p]);
-            else {
-                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
-                else
-                    _mm512_stream_si512((__m512i *)(void *)(at + head - 64),
-                                        _mm512_permutex2var_epi8(last, shift, v[p]));
-                last = v[p];
-            }
+            if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
+            else lmc__store_avx512(at, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
     }
     if (i) {
-        crc = lmc__crc_finish(sum, width);
-        if (streams) /* the last 64 - head bytes */
-            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head,
-                                    _mm512_permutex2var_epi8(last, shift, last));
+        done.crc = lmc__crc_finish(sum, width);
+        if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
-    if (i < n) {
-        lmc__const_planes rest;
-        lmc__merged rest_root;
-        lmc__joint rest_joint;
-        if (joint) {
-            rest_joint = *joint;
-            rest_joint.first += i;
-        }
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-        if (merges) {
-            rest_root = *root;
-            rest_root.mask += i / 8;
-            rest_root.left.list = left;
-            rest_root.right.list = right;
-        }
-        lmc__join_strips_avx2(dst + i * width, &rest, merges ? &rest_root : NULL,
-                              joint ? &rest_joint : NULL, n - i, width, rotate);
-        crc = lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
-    }
-    return crc;
+    done.n = i;
+    return done;
 }
 
-LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const_planes *planes,
-                                                  const lmc__merged *root, const lmc__joint *joint,
-                                                  size_t n, unsigned width, int rotate,
-                                                  lmc__ahead ahead)
+#define LMC__DEFINE_JOIN_ROOT(width)                                                               \
+    LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
+        uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
+    {                                                                                              \
+        const int rotate = source->rotate, streams = streaming.is_on;                              \
+        if (source->joint)                                                                         \
+            return lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams,   \
+                                              1, 1);                                               \
+        if (source->root)                                                                          \
+            return streams ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
+                                                        1, 1, 0)                                   \
+                           : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
+                                                        0, 1, 0);                                  \
+        return streams                                                                             \
+                   ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 1, 0, 0) \
+                   : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 0, 0,    \
+                                                0);                                                \
+    }
+LMC__DEFINE_JOIN_ROOT(1)
+LMC__DEFINE_JOIN_ROOT(2)
+LMC__DEFINE_JOIN_ROOT(4)
+LMC__DEFINE_JOIN_ROOT(8)
+
+LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                  lmc__join_source source, size_t n,
+                                                  lmc__streaming streaming)
 {
-    uint32_t crc;
-    if (root ? root->plane != width - 1 : joint != NULL)
-        return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
-                                lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
-                                lmc__count_ones_avx512);
-#define LMC__CALL(w)                                                                               \
-    crc = root == NULL                                                                             \
-              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
-          : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    lmc__progress done = lmc__no_progress();
+    if (source.root ? source.root->plane == source.width - 1 : !source.joint)
+        switch (source.width) {
+        case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
+        case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
+        case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
+        default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
+        }
+    return lmc__join_strips(k, dst, &source, n, done);
 }
 #endif
 
@@ -5621,13 +5752,14 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     default: call(8);                                                                              \
     }
 
-static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                          size_t n, unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                          const uint8_t *base, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-    return lmc__crc32c_scalar(0, base, n * width);
+    return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
@@ -5688,25 +5820,14 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                 unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                        const uint8_t *base, size_t n, unsigned width,
+                                        const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-}
-static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                        size_t n, unsigned width, const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_neon(0, base, n * width);
-}
-static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                             size_t n, unsigned width,
-                                             const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_scalar(0, base, n * width);
+    return k->crc32c(0, base, n * width);
 }
 #endif
 
@@ -5768,11 +5889,13 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
+                                                  size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
@@ -5821,10 +5944,10 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __m512i keys;
-        lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
         }
@@ -5840,11 +5963,13 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
+                                                      size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
                                                       const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
@@ -5854,86 +5979,107 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLA
 
 /* == kernels/group.h ============================================================================== */
 
-/* -- 6.17 group: byte p of the residual of element i of src against base (spec 7.2) to the next
- * place of the list of plane p and the element's class. Returns the CRC-32C of src. -- */
+/*
+ * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ *
+ *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
+ *   base      --class-----> c
+ *
+ * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
+ * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
+ * has n bytes exactly. Returns the CRC-32C of src.
+ *
+ * All tiers find an element's class without a table look-up: the classes are intervals of keys, one
+ * behind the other, so a class is the elements whose key is not above its highest one and above
+ * that of the class before. For each class in turn, its elements of a step are packed, by the same
+ * shuffle in all planes, and stored at the end of its lists; only as many count as there are, and
+ * what is stored behind them is overwritten by the next step, or lies in the lists' slack. */
+
+/* A block of a delta: what group and ungroup are called with. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    int subtract;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
+/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
+ * that CRC-32C; next[c] of them are in class c. */
+typedef struct lmc__delta_progress {
+    size_t n, next[LMC__MAX_CLASSES];
+    uint32_t crc;
+} lmc__delta_progress;
 
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
-                                 const uint8_t *base, size_t n, unsigned width, int subtract,
-                                 const lmc__grouping *grouping)
+                                 const lmc__delta_block *block, unsigned width,
+                                 lmc__delta_progress *done)
 {
-    const unsigned first = grouping->n_natural;
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    const unsigned first = block->grouping->n_natural;
     uint8_t class_of[256];
+    size_t i;
     unsigned p;
-    lmc__set_class_table(class_of, grouping);
-    for (i = 0; i < n; i++) {
-        const uint64_t b = lmc__load_element(base, i, width),
-                       r = lmc__residual(lmc__load_element(src, i, width), b, width, subtract);
+    lmc__set_class_table(class_of, block->grouping);
+    for (i = done->n; i < block->n; i++) {
+        const uint64_t b = lmc__load_element(block->base, i, width);
+        const uint64_t v = lmc__load_element(src, i, width);
+        const uint64_t r =
+            block->subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
         const unsigned c = class_of[lmc__key(b, width)];
-        const size_t at = next[c]++;
-        LMC__UNROLL for (p = 0; p < width; p++) if (p < first) classes->row[0][p][i] =
-            (uint8_t)(r >> 8 * p);
-        else classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
+        const size_t at = done->next[c]++;
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
+            *to = (uint8_t)(r >> 8 * p);
+        }
+    }
 }
 
-#define LMC__FOR_RESIDUAL(call)                                                                    \
-    switch (width) {                                                                               \
-    case 1:                                                                                        \
-        if (subtract) {                                                                            \
-            call(1, 1);                                                                            \
-        } else {                                                                                   \
-            call(1, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        if (subtract) {                                                                            \
-            call(2, 1);                                                                            \
-        } else {                                                                                   \
-            call(2, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        if (subtract) {                                                                            \
-            call(4, 1);                                                                            \
-        } else {                                                                                   \
-            call(4, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    default:                                                                                       \
-        if (subtract) {                                                                            \
-            call(8, 1);                                                                            \
-        } else {                                                                                   \
-            call(8, 0);                                                                            \
-        }                                                                                          \
-    }
-
-static uint32_t lmc__group_scalar(const lmc__classes *classes, const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width, int subtract,
-                                  const lmc__grouping *grouping)
+/* Elements [done->n, n), one by one. This is the definition of group, and what the other tiers end
+ * with. */
+static uint32_t lmc__group_rest(const lmc__kernels *k, const lmc__classes *classes,
+                                const uint8_t *src, const lmc__delta_block *block,
+                                lmc__delta_progress *done)
 {
-#define LMC__CALL(w, s) lmc__group_body(classes, src, base, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return lmc__crc32c_scalar(0, src, n * width);
+    const size_t from = done->n * block->width, end = block->n * block->width;
+    switch (block->width) {
+    case 1: lmc__group_body(classes, src, block, 1, done); break;
+    case 2: lmc__group_body(classes, src, block, 2, done); break;
+    case 4: lmc__group_body(classes, src, block, 4, done); break;
+    default: lmc__group_body(classes, src, block, 8, done);
+    }
+    return k->crc32c(done->crc, src + from, end - from);
+}
+
+static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *classes,
+                                  const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                  int subtract, const lmc__grouping *grouping)
+{
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done = {0, {0}, 0};
+    return lmc__group_rest(k, classes, src, &block, &done);
 }
 
 #if LMC__NEON
-
-/* 64 elements in each step; a class's ones are packed by 8, as in lmc__partition64_neon. */
-LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t *src,
-                                      const uint8_t *base, size_t n, unsigned width, int subtract,
-                                      const lmc__grouping *grouping)
+/* Steps of 64 elements. A class's ones are packed by 8, as in lmc__partition64_neon: the mask byte
+ * of 8 elements looks up the shuffle, and the sums of ones in the bytes before it, all eight by one
+ * multiplication, say where they go. */
+LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
+                                      const lmc__delta_block *block, unsigned width,
+                                      lmc__delta_progress *done)
 {
+    const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
+    const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     uint8x16_t highest[LMC__MAX_CLASSES];
-    lmc__classes rest;
     unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
-    for (i = 0; i + 64 <= n; i += 64) {
-        uint8x16_t keys[4], before[4],
-            planes[8][8]; /* planes: their elements from number 8 j on, in the lower half */
+    for (i = 0; i + 64 <= block->n; i += 64) {
+        uint8x16_t keys[4], before[4];
+        uint8x16_t planes[8]
+                         [8]; /* [p][j]: bytes p of the 8 elements from 8 j on, in the lower half */
         LMC__UNROLL for (j = 0; j < 4; j++)
         {
             uint8x16_t v[8], b[8];
@@ -5941,8 +6087,14 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             {
                 const size_t at = (i + 16 * j) * width + 16 * p;
                 b[p] = lmc__load_neon(base + at);
-                v[p] = lmc__residual_neon(lmc__load_neon(src + at), b[p], width, subtract);
+                v[p] = lmc__load_neon(src + at);
             }
+            if (block->subtract)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__residual_neon(v[p], b[p], width, 1);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__residual_neon(v[p], b[p], width, 0);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             if (width >= 2) lmc__split_step_neon(v, width, 1);
@@ -5973,65 +6125,66 @@ LMC__INLINE void lmc__group_body_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
+                const uint8x8_t places =
+                    vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
         }
     }
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
-                             : c == 0   ? rows.row[c][p] + i
-                                        : NULL;
-    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
+    done->n = i;
+    memcpy(done->next, next, sizeof next);
 }
 
-static void lmc__group_only_neon(const lmc__classes *classes, const uint8_t *src,
-                                 const uint8_t *base, size_t n, unsigned width, int subtract,
-                                 const lmc__grouping *grouping)
+static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *classes,
+                                const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                                int subtract, const lmc__grouping *grouping)
 {
-#define LMC__CALL(w, s) lmc__group_body_neon(classes, src, base, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-}
-static uint32_t lmc__group_neon(const lmc__classes *classes, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width, int subtract,
-                                const lmc__grouping *grouping)
-{
-    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
-    return lmc__crc32c_neon(0, src, n * width);
-}
-static uint32_t lmc__group_neon_only(const lmc__classes *classes, const uint8_t *src,
-                                     const uint8_t *base, size_t n, unsigned width, int subtract,
-                                     const lmc__grouping *grouping)
-{
-    lmc__group_only_neon(classes, src, base, n, width, subtract, grouping);
-    return lmc__crc32c_scalar(0, src, n * width);
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    switch (width) {
+    case 1: lmc__group_loop_neon(classes, src, &block, 1, &done); break;
+    case 2: lmc__group_loop_neon(classes, src, &block, 2, &done); break;
+    case 4: lmc__group_loop_neon(classes, src, &block, 4, &done); break;
+    default: lmc__group_loop_neon(classes, src, &block, 8, &done);
+    }
+    done.crc = k->crc32c(0, src, done.n * width);
+    return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
 
 #if LMC__X86
-
-/* Strips, so that the CRC finds its bytes in the first cache. A class's elements are packed by 16,
- * the same in all planes. */
-LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const uint8_t *src,
-                                           const uint8_t *base, size_t n, unsigned width,
-                                           int subtract, const lmc__grouping *grouping)
+/* The elements of the 16 that have a bit in m, to the front; the other bytes are zero. The shuffle
+ * is that of two bytes of m, the second behind the ones of the first. */
+LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
+    const unsigned low = m & 255, high = m >> 8 & 255;
+    const __m128i behind =
+        _mm_loadu_si128((const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
+    const __m128i upper = _mm_or_si128(lmc__load_places_avx2(high), _mm_set1_epi8(8));
+    return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
+}
+
+/* Steps of 32 elements, packed by 16, since byte shuffles do not cross halves. Strip by strip, so
+ * that the CRC finds its bytes in the first cache. */
+LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+                                       const lmc__delta_block *block, unsigned width,
+                                       lmc__delta_progress *done)
+{
+    const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const __m128i eight = _mm_set1_epi8(8);
-    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    const size_t n = block->n;
+    const int subtract = block->subtract;
+    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
+    const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
     __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
-    lmc__classes rest;
     uint32_t crc = 0;
     unsigned p, c, j;
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
-        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
         crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
         for (; i < end; i += 32) {
             __m128i half[2][8];
@@ -6040,33 +6193,32 @@ LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__residual_avx2(lmc__load_avx2(src + i * width + 32 * p), b[p], width,
-                                          subtract);
+                v[p] = lmc__load_avx2(src + i * width + 32 * p);
             }
+            if (subtract)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__residual_avx2(v[p], b[p], width, 1);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__residual_avx2(v[p], b[p], width, 0);
             keys = lmc__keys_avx2(b, width);
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
-                lmc__store_avx2(rows.row[0][p] + i, v[p]);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
             for (c = 0; c < n_classes; c++) {
-                const uint32_t up_to = (uint32_t)_mm256_movemask_epi8(
-                                   lmc__up_to_avx2(keys, highest[c])),
-                               m = up_to & ~before;
+                const uint32_t up_to =
+                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
+                const uint32_t m = up_to & ~before;
                 LMC__UNROLL for (j = 0; j < 2; j++)
                 {
-                    const unsigned low = m >> 16 * j & 255, high = m >> (16 * j + 8) & 255;
+                    const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    const __m128i behind = _mm_loadu_si128(
-                        (const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
-                    const __m128i places = _mm_or_si128(
-                        lmc__load_places_avx2(low),
-                        _mm_shuffle_epi8(_mm_or_si128(lmc__load_places_avx2(high), eight), behind));
                     LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                         _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
                                          _mm_shuffle_epi8(half[j][p], places));
@@ -6076,57 +6228,78 @@ LMC__INLINE2 uint32_t lmc__group_body_avx2(const lmc__classes *classes, const ui
             }
         }
     }
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
-                             : c == 0   ? rows.row[c][p] + i
-                                        : NULL;
-    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
-    return lmc__crc32c_avx2(crc, src + i * width, (n - i) * width);
+    done->n = i;
+    done->crc = crc;
+    memcpy(done->next, next, sizeof next);
 }
 
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__classes *classes, const uint8_t *src,
-                                          const uint8_t *base, size_t n, unsigned width,
-                                          int subtract, const lmc__grouping *grouping)
+#define LMC__DEFINE_GROUP(width)                                                                   \
+    LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
+                                              const lmc__delta_block *block,                       \
+                                              lmc__delta_progress *done)                           \
+    {                                                                                              \
+        lmc__group_loop_avx2(classes, src, block, width, done);                                    \
+    }
+LMC__DEFINE_GROUP(1)
+LMC__DEFINE_GROUP(2)
+LMC__DEFINE_GROUP(4)
+LMC__DEFINE_GROUP(8)
+#undef LMC__DEFINE_GROUP
+
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__classes *classes,
+                                          const uint8_t *src, const uint8_t *base, size_t n,
+                                          unsigned width, int subtract,
+                                          const lmc__grouping *grouping)
 {
-    uint32_t crc;
-#define LMC__CALL(w, s) crc = lmc__group_body_avx2(classes, src, base, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    switch (width) {
+    case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
+    case 2: lmc__group_2_avx2(classes, src, &block, &done); break;
+    case 4: lmc__group_4_avx2(classes, src, &block, &done); break;
+    default: lmc__group_8_avx2(classes, src, &block, &done);
+    }
+    return lmc__group_rest(k, classes, src, &block, &done);
 }
 
-/* All at once, in registers, as in split_root. Of a class's elements, the places are compressed,
- * and each plane permuted by them: one instruction, where compressing is two. Most lists get 32
- * elements at most, which take fewer store cycles than 64. */
-LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, const uint8_t *src,
-                                               const uint8_t *base, size_t n, unsigned width,
-                                               int subtract, const lmc__grouping *grouping)
+/* Steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements, the
+ * places are compressed, and each plane is permuted by them: one instruction, where compressing is
+ * two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+                                           const lmc__delta_block *block, unsigned width,
+                                           lmc__delta_progress *done)
 {
-    const __m512i fold = lmc__crc_factor(width);
+    const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
+    const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const lmc__classes rows = *classes; /* what a pointer to bytes cannot change */
+    const size_t n = block->n;
+    const int subtract = block->subtract;
+    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
+    const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
-    lmc__classes rest;
-    uint32_t crc = 0;
     unsigned p, c;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
-        lmc__touch_ahead(src, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            v[p] = lmc__residual_avx512(v[p], b[p], width, subtract);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (subtract)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__residual_avx512(v[p], b[p], width, 1);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__residual_avx512(v[p], b[p], width, 0);
         keys = lmc__keys_avx512(b, width);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
@@ -6136,8 +6309,7 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
-            const __m512i up = lmc__load_avx512(lmc__count_up),
-                          places = _mm512_mask_compress_epi8(up, m, up);
+            const __m512i places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
@@ -6150,92 +6322,145 @@ LMC__INLINE512 uint32_t lmc__group_body_avx512(const lmc__classes *classes, cons
             here = above;
         }
     }
-    if (i) crc = lmc__crc_finish(sum, width);
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            rest.row[c][p] = p >= first ? rows.row[c][p] + next[c]
-                             : c == 0   ? rows.row[c][p] + i
-                                        : NULL;
-    lmc__group_body(&rest, src + i * width, base + i * width, n - i, width, subtract, grouping);
-    return lmc__crc32c_avx512(crc, src + i * width, (n - i) * width);
+    done->n = i;
+    done->crc = i ? lmc__crc_finish(sum, width) : 0;
+    memcpy(done->next, next, sizeof next);
 }
 
-LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__classes *classes, const uint8_t *src,
-                                              const uint8_t *base, size_t n, unsigned width,
-                                              int subtract, const lmc__grouping *grouping)
+#define LMC__DEFINE_GROUP(width)                                                                   \
+    LMC__LOOP512 void lmc__group_##width##_avx512(const lmc__classes *classes, const uint8_t *src, \
+                                                  const lmc__delta_block *block,                   \
+                                                  lmc__delta_progress *done)                       \
+    {                                                                                              \
+        lmc__group_loop_avx512(classes, src, block, width, done);                                  \
+    }
+LMC__DEFINE_GROUP(1)
+LMC__DEFINE_GROUP(2)
+LMC__DEFINE_GROUP(4)
+LMC__DEFINE_GROUP(8)
+#undef LMC__DEFINE_GROUP
+
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__classes *classes,
+                                              const uint8_t *src, const uint8_t *base, size_t n,
+                                              unsigned width, int subtract,
+                                              const lmc__grouping *grouping)
 {
-    uint32_t crc;
-#define LMC__CALL(w, s) crc = lmc__group_body_avx512(classes, src, base, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    switch (width) {
+    case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
+    case 2: lmc__group_2_avx512(classes, src, &block, &done); break;
+    case 4: lmc__group_4_avx512(classes, src, &block, &done); break;
+    default: lmc__group_8_avx512(classes, src, &block, &done);
+    }
+    return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
 
-/* -- 6.18 ungroup: the inverse; sides of natural planes are those of class 0: n bytes exactly, no
- * lists, not constant. dst may be base. Returns the CRC-32C of dst. -- */
-LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
-                                   size_t n, unsigned width, int subtract,
-                                   const lmc__grouping *grouping)
+/* == kernels/ungroup.h ============================================================================ */
+
+/*
+ * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ *
+ * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
+ * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
+ * give zero: so the classes are combined by or. */
+
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are. */
+typedef struct lmc__spread {
+    lmc__class_sides from;
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
+} lmc__spread;
+
+static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
+                               const lmc__delta_block *block)
 {
-    const unsigned first = grouping->n_natural;
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    unsigned p, c;
+    memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
+    for (c = 0; c < n_classes; c++)
+        for (p = first; p < block->width; p++) {
+            spread->from.side[c][p] = sides->side[c][p];
+            if (sides->side[c][p].list) spread->any_list[c] = 1;
+        }
+}
+
+LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
+                                   const lmc__delta_block *block, unsigned width,
+                                   lmc__delta_progress *done)
+{
+    const unsigned first = block->grouping->n_natural;
     uint8_t class_of[256];
+    size_t i;
     unsigned p;
-    lmc__set_class_table(class_of, grouping);
-    for (i = 0; i < n; i++) {
-        const uint64_t b = lmc__load_element(base, i, width);
+    lmc__set_class_table(class_of, block->grouping);
+    for (i = done->n; i < block->n; i++) {
+        const uint64_t b = lmc__load_element(block->base, i, width);
         const unsigned c = class_of[lmc__key(b, width)];
-        const size_t at = next[c]++;
+        const size_t at = done->next[c]++;
         uint64_t r = 0;
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
             r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
-        lmc__store_element(dst, i, lmc__restore_element(r, b, width, subtract), width);
+        r = block->subtract ? lmc__restore_element(r, b, width, 1)
+                            : lmc__restore_element(r, b, width, 0);
+        lmc__store_element(dst, i, r, width);
     }
 }
 
-static uint32_t lmc__ungroup_scalar(uint8_t *dst, const uint8_t *base,
-                                    const lmc__class_sides *sides, size_t n, unsigned width,
-                                    int subtract, const lmc__grouping *grouping, lmc__ahead ahead)
+/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
+ * end with. */
+static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
+                                  const lmc__class_sides *sides, const lmc__delta_block *block,
+                                  lmc__delta_progress *done)
 {
-    (void)ahead;
-#define LMC__CALL(w, s) lmc__ungroup_body(dst, base, sides, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return lmc__crc32c_scalar(0, dst, n * width);
+    const size_t from = done->n * block->width, end = block->n * block->width;
+    switch (block->width) {
+    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
+    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
+    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
+    default: lmc__ungroup_body(dst, sides, block, 8, done);
+    }
+    return k->crc32c(done->crc, dst + from, end - from);
+}
+
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                    const lmc__class_sides *sides, size_t n, unsigned width,
+                                    int subtract, const lmc__grouping *grouping,
+                                    lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done = {0, {0}, 0};
+    (void)streaming;
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
 #if LMC__NEON
-/* 16 elements: each class's bytes are shuffled to their places, the same in all planes. An
- * element's place is the number of those of its class before it, which sums within 2, 4, 8 and 16
- * bytes give. */
-LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base,
-                                        const lmc__class_sides *sides, size_t n, unsigned width,
-                                        int subtract, const lmc__grouping *grouping)
+/* Steps of 16 elements. An element's place in its class's lists is the number of those of its class
+ * before it in the step, which sums within 2, 4, 8 and 16 bytes give. */
+LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
+                                        const lmc__delta_block *block, unsigned width,
+                                        lmc__delta_progress *done)
 {
+    const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8_t *const base = block->base;
+    const int subtract = block->subtract;
     const uint8x16_t zero = vdupq_n_u8(0);
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
-                                             and zero, which does nothing */
-    int any_list[LMC__MAX_CLASSES] = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
-    const uint8_t *natural[8];
     unsigned p, c;
     lmc__set_highest_neon(highest, grouping);
-    for (p = 0; p < first; p++) {
-        natural[p] = from.side[0][p].list;
-        for (c = 0; c < n_classes; c++) {
-            from.side[c][p].list = NULL;
-            from.side[c][p].value = 0;
-        }
-    }
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++) any_list[c] |= from.side[c][p].list != NULL;
-    for (i = 0; i + 16 <= n; i += 16) {
+    for (i = 0; i + 16 <= block->n; i += 16) {
         uint8x16_t keys, before = zero;
         LMC__UNROLL for (p = 0; p < width; p++)
         {
@@ -6247,7 +6472,7 @@ LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base,
             const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
             uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
             before = up_to;
-            if (any_list[c]) {
+            if (spread->any_list[c]) {
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
@@ -6257,86 +6482,70 @@ LMC__INLINE void lmc__ungroup_body_neon(uint8_t *dst, const uint8_t *base,
             }
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                const lmc__side *const side = &from.side[c][p];
+                const lmc__side *const side = &spread->from.side[c][p];
                 if (side->list)
                     v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
                 else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
             }
-            if (any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
+            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(natural[p] + i);
+            lmc__load_neon(spread->natural[p] + i);
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
         if (width >= 2) lmc__join_step_neon(v, width, 1);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(
-            dst + i * width + 16 * p, lmc__restore_neon(v[p], b[p], width, subtract));
+        if (subtract)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 1);
+        else LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 0);
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
     }
-    rest = *sides;
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
-                rest.side[c][p].list += p < first ? i : next[c];
-    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
+    done->n = i;
+    memcpy(done->next, next, sizeof next);
 }
 
-static void lmc__ungroup_only_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
-                                   size_t n, unsigned width, int subtract,
-                                   const lmc__grouping *grouping)
+static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                  const lmc__class_sides *sides, size_t n, unsigned width,
+                                  int subtract, const lmc__grouping *grouping,
+                                  lmc__streaming streaming)
 {
-#define LMC__CALL(w, s) lmc__ungroup_body_neon(dst, base, sides, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-}
-static uint32_t lmc__ungroup_neon(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides,
-                                  size_t n, unsigned width, int subtract,
-                                  const lmc__grouping *grouping, lmc__ahead ahead)
-{
-    (void)ahead;
-    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
-    return lmc__crc32c_neon(0, dst, n * width);
-}
-static uint32_t lmc__ungroup_neon_only(uint8_t *dst, const uint8_t *base,
-                                       const lmc__class_sides *sides, size_t n, unsigned width,
-                                       int subtract, const lmc__grouping *grouping,
-                                       lmc__ahead ahead)
-{
-    (void)ahead;
-    lmc__ungroup_only_neon(dst, base, sides, n, width, subtract, grouping);
-    return lmc__crc32c_scalar(0, dst, n * width);
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
+    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
+    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
+    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
+    }
+    done.crc = k->crc32c(0, dst, done.n * width);
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif
 
 #if LMC__X86
-/* 32 elements: each class's bytes are shuffled to their places, the same in all planes, as in
- * lmc__merge_step_avx2. */
-LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base,
-                                             const lmc__class_sides *sides, size_t n,
-                                             unsigned width, int subtract,
-                                             const lmc__grouping *grouping)
+/* Steps of 32 elements, in halves of 16, since byte shuffles see no more; an element's place in its
+ * class's lists is the number of those before it in its half, as in lmc__merge_step_avx2. Strip by
+ * strip, so that the CRC finds its bytes in the first cache. */
+LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
+                                         const lmc__delta_block *block, unsigned width,
+                                         lmc__delta_progress *done)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
+    const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
-                                             and zero, which does nothing */
-    int any_list[LMC__MAX_CLASSES] = {0};
+    const uint8_t *const base = block->base;
+    const int subtract = block->subtract;
+    const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
+    const size_t n = block->n;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
     __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
-    const uint8_t *natural[8];
     uint32_t crc = 0;
     unsigned p, c;
     lmc__set_highest_avx2(highest, grouping);
-    for (p = 0; p < first; p++) {
-        natural[p] = from.side[0][p].list;
-        for (c = 0; c < n_classes; c++) {
-            from.side[c][p].list = NULL;
-            from.side[c][p].value = 0;
-        }
-    }
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++) any_list[c] |= from.side[c][p].list != NULL;
     while (i + 32 <= n) {
-        const size_t start = i, end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        const size_t start = i;
+        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
         for (; i < end; i += 32) {
             __m256i keys, before = _mm256_setzero_si256();
             LMC__UNROLL for (p = 0; p < width; p++)
@@ -6351,14 +6560,13 @@ LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base,
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                if (any_list[c]) { /* number of those before, and elsewhere 255, a place that gives
-                                      0 */
+                if (s.any_list[c]) { /* elsewhere 255, a place that gives 0 */
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
-                    const lmc__side *const side = &from.side[c][p];
+                    const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
                         v[p] = _mm256_or_si256(
@@ -6372,75 +6580,81 @@ LMC__INLINE2 uint32_t lmc__ungroup_body_avx2(uint8_t *dst, const uint8_t *base,
                 before = up_to;
             }
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(natural[p] + i);
+                lmc__load_avx2(s.natural[p] + i);
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
-                dst + i * width + 32 * p, lmc__restore_avx2(v[p], b[p], width, subtract));
+            if (subtract)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__restore_avx2(v[p], b[p], width, 1);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__restore_avx2(v[p], b[p], width, 0);
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
         }
         crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
     }
-    rest = *sides;
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
-                rest.side[c][p].list += p < first ? i : next[c];
-    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
-    return lmc__crc32c_avx2(crc, dst + i * width, (n - i) * width);
+    done->n = i;
+    done->crc = crc;
+    memcpy(done->next, next, sizeof next);
 }
 
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(uint8_t *dst, const uint8_t *base,
-                                            const lmc__class_sides *sides, size_t n, unsigned width,
-                                            int subtract, const lmc__grouping *grouping,
-                                            lmc__ahead ahead)
+#define LMC__DEFINE_UNGROUP(width)                                                                 \
+    LMC__LOOP2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,           \
+                                                const lmc__delta_block *block,                     \
+                                                lmc__delta_progress *done)                         \
+    {                                                                                              \
+        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+    }
+LMC__DEFINE_UNGROUP(1)
+LMC__DEFINE_UNGROUP(2)
+LMC__DEFINE_UNGROUP(4)
+LMC__DEFINE_UNGROUP(8)
+#undef LMC__DEFINE_UNGROUP
+
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
+                                            const uint8_t *base, const lmc__class_sides *sides,
+                                            size_t n, unsigned width, int subtract,
+                                            const lmc__grouping *grouping, lmc__streaming streaming)
 {
-    uint32_t crc;
-    (void)ahead;
-#define LMC__CALL(w, s) crc = lmc__ungroup_body_avx2(dst, base, sides, n, w, s, grouping)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
+    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
+    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
+    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
+    }
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
-/* Streaming stores as in join_root, but not to the base: what was just read is in the caches. */
-LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *base,
-                                                 const lmc__class_sides *sides, size_t n,
-                                                 unsigned width, int subtract,
-                                                 const lmc__grouping *grouping, lmc__ahead ahead)
+/* Steps of 64 elements, all in registers, CRC and streams as in join_root; but base is not streamed
+ * to: what was just read is in the caches. */
+LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__streaming streaming, lmc__delta_progress *done)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural,
-                   head = (unsigned)((0 - (uintptr_t)dst) & 63);
-    const __m512i shift =
-        _mm512_add_epi8(_mm512_loadu_si512(lmc__count_up), _mm512_set1_epi8((char)head));
-    const int streams = ahead.data != NULL && dst != base;
-    const size_t ahead_lines = (ahead.size + n - 1) / n;
-    lmc__class_sides from = *sides, rest; /* from: of the grouped planes; the others' are constant
-                                             and zero, which does nothing */
-    size_t next[LMC__MAX_CLASSES] = {0}, i, line;
-    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0), last = start;
-    const uint8_t *natural[8];
-    uint32_t crc = 0;
+    const lmc__grouping *const grouping = block->grouping;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8_t *const base = block->base;
+    const int streams = streaming.is_on && dst != base, subtract = block->subtract;
+    const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
+    const size_t n = block->n, per_element = lmc__next_per_element(streaming, n);
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
     unsigned p, c;
     lmc__set_highest_avx512(highest, grouping);
-    for (p = 0; p < first; p++) {
-        natural[p] = from.side[0][p].list;
-        for (c = 0; c < n_classes; c++) {
-            from.side[c][p].list = NULL;
-            from.side[c][p].value = 0;
-        }
-    }
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
-        __mmask64 here = ~(__mmask64)0;
+        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
-        for (line = i * ahead_lines; line < lmc__min((i + 64) * ahead_lines, ahead.size);
-             line += 64) {
-            lmc__touch_ahead(ahead.data, line);
-            LMC__PREFETCH(ahead.data + line);
-        }
+        lmc__fetch_next_avx512(streaming, i, per_element);
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
@@ -6449,7 +6663,7 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
                             m = _kandn_mask64(above, here);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                const lmc__side *const side = &from.side[c][p];
+                const lmc__side *const side = &s.from.side[c][p];
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -6459,52 +6673,62 @@ LMC__INLINE512 uint32_t lmc__ungroup_body_avx512(uint8_t *dst, const uint8_t *ba
             here = above;
         }
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_avx512(natural[p] + i);
+            lmc__load_avx512(s.natural[p] + i);
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        if (subtract)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_avx512(v[p], b[p], width, 1);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_avx512(v[p], b[p], width, 0);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            v[p] = lmc__restore_avx512(v[p], b[p], width, subtract);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            if (!streams) lmc__store_avx512(at, v[p]);
-            else {
-                if (p == 0 && i == 0) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << head) - 1, v[p]);
-                else
-                    _mm512_stream_si512((__m512i *)(void *)(at + head - 64),
-                                        _mm512_permutex2var_epi8(last, shift, v[p]));
-                last = v[p];
-            }
+            if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
+            else lmc__store_avx512(at, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
     }
-    if (i) {
-        crc = lmc__crc_finish(sum, width);
-        if (streams) /* the last 64 - head bytes */
-            _mm512_mask_storeu_epi8(dst + i * width + head - 64, ~(__mmask64)0 >> head,
-                                    _mm512_permutex2var_epi8(last, shift, last));
-    }
-    rest = *sides;
-    for (c = 0; c < n_classes; c++)
-        for (p = 0; p < width; p++)
-            if (p < first ? c == 0 : rest.side[c][p].list != NULL)
-                rest.side[c][p].list += p < first ? i : next[c];
-    lmc__ungroup_body(dst + i * width, base + i * width, &rest, n - i, width, subtract, grouping);
-    return lmc__crc32c_avx512(crc, dst + i * width, (n - i) * width);
+    if (i && streams) lmc__end_stream_avx512(&stream, dst + i * width);
+    done->n = i;
+    done->crc = i ? lmc__crc_finish(sum, width) : 0;
+    memcpy(done->next, next, sizeof next);
 }
 
-LMC__AVX512 static uint32_t lmc__ungroup_avx512(uint8_t *dst, const uint8_t *base,
-                                                const lmc__class_sides *sides, size_t n,
-                                                unsigned width, int subtract,
-                                                const lmc__grouping *grouping, lmc__ahead ahead)
+#define LMC__DEFINE_UNGROUP(width)                                                                 \
+    LMC__LOOP512 void lmc__ungroup_##width##_avx512(                                               \
+        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
+        lmc__streaming streaming, lmc__delta_progress *done)                                       \
+    {                                                                                              \
+        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
+    }
+LMC__DEFINE_UNGROUP(1)
+LMC__DEFINE_UNGROUP(2)
+LMC__DEFINE_UNGROUP(4)
+LMC__DEFINE_UNGROUP(8)
+#undef LMC__DEFINE_UNGROUP
+
+LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                const uint8_t *base, const lmc__class_sides *sides,
+                                                size_t n, unsigned width, int subtract,
+                                                const lmc__grouping *grouping,
+                                                lmc__streaming streaming)
 {
-    uint32_t crc;
-#define LMC__CALL(w, s) crc = lmc__ungroup_body_avx512(dst, base, sides, n, w, s, grouping, ahead)
-    LMC__FOR_RESIDUAL(LMC__CALL)
-#undef LMC__CALL
-    return crc;
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
+    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
+    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
+    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
+    }
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif
 
@@ -7566,6 +7790,100 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 #endif
 
+/* == kernels/tiers.h ============================================================================== */
+
+/*
+ * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
+ * calls them through one of these tables. In a developer's build (make dev) each table is in an
+ * object of its own, and with it the code of that tier.
+ */
+#if LMC__PART
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
+#endif
+
+/* Those that a tier has under its own name. */
+#define LMC__KERNELS(isa)                                                                          \
+    lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
+        lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
+        lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
+        lmc__ungroup_##isa
+#define LMC__SCALAR_GRIDS                                                                          \
+    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
+        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
+        lmc__cut_symbols_scalar, lmc__look_up_scalar, lmc__stream_scalar
+#if LMC__VECTORS
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
+        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, lmc__join_symbols_##isa, \
+        lmc__cut_symbols_##isa, look_up, stream
+#else
+#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#endif
+
+#if LMC__HAS_PART(LMC__PART_KERNELS)
+LMC__TABLE lmc__kernels lmc__kernels_scalar = {
+    LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
+    lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
+
+#if LMC__NEON
+/* with the CRC-32 instructions, and without */
+LMC__TABLE lmc__kernels lmc__kernels_neon = {
+    LMC_TIER_NEON,
+    lmc__crc32c_neon,
+    lmc__join_neon,
+    lmc__split_root_strips,
+    lmc__join_root_strips,
+    LMC__KERNELS(neon),
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
+    LMC_TIER_NEON,
+    lmc__crc32c_scalar,
+    lmc__join_neon,
+    lmc__split_root_strips,
+    lmc__join_root_strips,
+    LMC__KERNELS(neon),
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+#endif
+
+#if LMC__SIMDE
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
+LMC__TABLE lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,         lmc__crc32c_scalar,      lmc__join_scalar,  lmc__split_root_strips,
+    lmc__join_root_strips,  lmc__is_constant_scalar, lmc__split_scalar, lmc__map_scalar,
+    lmc__partition_avx2,    lmc__merge_simde,        lmc__flatten_avx2, lmc__unflatten_avx2,
+    lmc__count_ones_scalar, lmc__fold_avx2,          lmc__unfold_avx2,  lmc__count_classes_scalar,
+    lmc__group_scalar,      lmc__ungroup_scalar,     LMC__SCALAR_GRIDS};
+#endif
+#endif
+
+#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC_TIER_AVX2,
+    lmc__crc32c_avx2,
+    lmc__join_avx2,
+    lmc__split_root_avx2,
+    lmc__join_root_avx2,
+    LMC__KERNELS(avx2),
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+#endif
+
+#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
+/* join on its own is rare: what join_root leaves over */
+LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
+    LMC_TIER_AVX512,
+    lmc__crc32c_avx512,
+    lmc__join_avx2,
+    lmc__split_root_avx512,
+    lmc__join_root_avx512,
+    LMC__KERNELS(avx512),
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+#endif
+
 /* == kernels/dispatch.h =========================================================================== */
 
 #if LMC__X86
@@ -7575,94 +7893,10 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #include <sys/auxv.h>
 #endif
 
-#define LMC__SCALAR_GRIDS                                                                          \
-    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
-        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \
-        lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
-#if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
-        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up,                 \
-        lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
-#else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
-#endif
-
-static const lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,        lmc__crc32c_scalar,    lmc__split_scalar,
-    lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar,
-    lmc__map_scalar,        lmc__partition_scalar, lmc__merge_scalar,
-    lmc__flatten_scalar,    lmc__unflatten_scalar, lmc__count_ones_scalar,
-    lmc__fold_scalar,       lmc__unfold_scalar,    lmc__count_classes_scalar,
-    lmc__group_scalar,      lmc__ungroup_scalar,   LMC__SCALAR_GRIDS};
-#if LMC__NEON
-static const lmc__kernels lmc__kernels_neon =
-    {/* with the CRC-32 instructions */
-     LMC_TIER_NEON,           lmc__crc32c_neon,
-     lmc__split_neon,         lmc__split_root_neon,
-     lmc__join_root_neon,     lmc__is_constant_scalar,
-     lmc__map_neon,           lmc__partition_neon,
-     lmc__merge_neon,         lmc__flatten_neon,
-     lmc__unflatten_neon,     lmc__count_ones_neon,
-     lmc__fold_neon,          lmc__unfold_neon,
-     lmc__count_classes_neon, lmc__group_neon,
-     lmc__ungroup_neon,       LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
-static const lmc__kernels lmc__kernels_neon_only = {
-    LMC_TIER_NEON,
-    lmc__crc32c_scalar,
-    lmc__split_neon,
-    lmc__split_root_neon_only,
-    lmc__join_root_neon_only,
-    lmc__is_constant_scalar,
-    lmc__map_neon,
-    lmc__partition_neon,
-    lmc__merge_neon,
-    lmc__flatten_neon,
-    lmc__unflatten_neon,
-    lmc__count_ones_neon,
-    lmc__fold_neon,
-    lmc__unfold_neon,
-    lmc__count_classes_neon_only,
-    lmc__group_neon_only,
-    lmc__ungroup_neon_only,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
-#endif
-#if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
-static const lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,        lmc__crc32c_scalar,   lmc__split_scalar,
-    lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar,
-    lmc__map_scalar,       lmc__partition_avx2,  lmc__merge_simde,
-    lmc__flatten_avx2,     lmc__unflatten_avx2,  lmc__count_ones_scalar,
-    lmc__fold_avx2,        lmc__unfold_avx2,     lmc__count_classes_scalar,
-    lmc__group_scalar,     lmc__ungroup_scalar,  LMC__SCALAR_GRIDS};
-#endif
-#if LMC__X86
-static const lmc__kernels lmc__kernels_avx2 = {
-    LMC_TIER_AVX2,           lmc__crc32c_avx2,
-    lmc__split_avx2,         lmc__split_root_avx2,
-    lmc__join_root_avx2,     lmc__is_constant_scalar,
-    lmc__map_avx2,           lmc__partition_avx2,
-    lmc__merge_avx2,         lmc__flatten_avx2,
-    lmc__unflatten_avx2,     lmc__count_ones_avx2,
-    lmc__fold_avx2,          lmc__unfold_avx2,
-    lmc__count_classes_avx2, lmc__group_avx2,
-    lmc__ungroup_avx2,       LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
-static const lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,           lmc__crc32c_avx512,
-    lmc__split_avx512,         lmc__split_root_avx512,
-    lmc__join_root_avx512,     lmc__is_constant_scalar,
-    lmc__map_avx512,           lmc__partition_avx512,
-    lmc__merge_avx512,         lmc__flatten_avx512,
-    lmc__unflatten_avx512,     lmc__count_ones_avx512,
-    lmc__fold_avx512,          lmc__unfold_avx512,
-    lmc__count_classes_avx512, lmc__group_avx512,
-    lmc__ungroup_avx512,       LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
-#endif
+/*
+ * Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library.
+ */
 
 /* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
  * relaxed atomics do. */
@@ -8510,7 +8744,7 @@ typedef struct lmc__decoder {
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end;
-    lmc__ahead ahead;
+    lmc__streaming streaming;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,
@@ -9000,7 +9234,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
             has_root = 1;
         }
     }
-    *crc = e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate);
+    *crc = e->k->split_root(e->k, &planes, has_root ? &root : NULL, src, n, width, rotate);
     *has_crc = 1;
     for (p = 0; p < width; p++) {
         uint8_t *const start = e->out, *const end = e->end;
@@ -9037,7 +9271,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
                 return 0; /* see lmc__choose_joint: dst is too small */
             e->out = start;
             if (p == root.plane) has_root = 0;
-            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width,
+            (void)e->k->split_root(e->k, &planes, has_root ? &root : NULL, src, n, width,
                                    rotate); /* rare: the row was overwritten, make it again */
         }
         if ((size_t)(end - start) < n + 1) return 0;
@@ -9271,7 +9505,7 @@ static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta,
                                   const uint8_t *base, size_t n, unsigned width)
 {
     const uint32_t crc =
-        e->k->group(classes, src, base, n, width, delta->subtract, &delta->grouping);
+        e->k->group(e->k, classes, src, base, n, width, delta->subtract, &delta->grouping);
     unsigned c, p;
     for (c = 0; c < delta->grouping.n_classes; c++) {
         uint8_t *const mask = masks[c], *const *const row = classes->row[c];
@@ -9340,7 +9574,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(n_of, base, n, width, &delta->grouping);
+    crcs->base = e->k->count_classes(e->k, n_of, base, n, width, &delta->grouping);
     for (c = 0; c < n_classes; c++) {
         for (p = n_natural; p < width; p++)
             if ((classes.row[c][p] = lmc__push_list(&e->stack, n_of[c])) == NULL) return 0;
@@ -9904,7 +10138,7 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
         /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
          * from there */
         uint8_t *const out = dst + i * width, *const restored =
-                                                  width == 4 && !d->ahead.data ? out : wide;
+                                                  width == 4 && !d->streaming.is_on ? out : wide;
         const uint8_t *const codes =
             lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
         if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
@@ -9935,10 +10169,10 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
              exception++)
             memcpy(restored + width * (place - i), q.values + width * exception, width);
         *crc = d->k->crc32c(*crc, restored, part * width);
-        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -10002,13 +10236,15 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     if (extra) {
         planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width,
-                           rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(
+        d->k, dst,
+        lmc__join_from(&planes, root.mask ? &root : NULL, extra ? &joint : NULL, width, rotate), n,
+        d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -10039,7 +10275,7 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
     if (base) {
         const uint32_t base_crc = grouping.n_classes == 1
                                       ? d->k->crc32c(0, base, info->size)
-                                      : d->k->count_classes(n_of, base, n, width, &grouping);
+                                      : d->k->count_classes(d->k, n_of, base, n, width, &grouping);
         LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     }
     for (c = 0; c < grouping.n_classes && sparse; c++)
@@ -10073,7 +10309,8 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &sides, n, width, subtract, &grouping, d->ahead);
+    if (base)
+        *crc = d->k->ungroup(d->k, dst, base, &sides, n, width, subtract, &grouping, d->streaming);
     else {
         lmc__const_planes planes;
         for (p = 0; p < width; p++) {
@@ -10086,9 +10323,10 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
                 planes.row[p] = list;
             }
         }
-        *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, subtract, d->ahead);
+        *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, subtract), n,
+                               d->streaming);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -10154,9 +10392,10 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. base: as many bytes; NULL where there is none. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
-                                         const uint8_t *src, const lmc_block_info *info,
-                                         const uint8_t *base, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
+                                         lmc__streaming streaming, const uint8_t *src,
+                                         const lmc_block_info *info, const uint8_t *base, void *ws,
+                                         size_t ws_size)
 {
     uint32_t crc;
     if (info->stored) {
@@ -10168,7 +10407,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        d.ahead = ahead;
+        d.streaming = streaming;
         if (info->has_prediction) LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
             LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
@@ -10189,7 +10428,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
                                          size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
-    const lmc__ahead ahead = {NULL, 0};
+    const lmc__streaming off = {0, NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -10201,7 +10440,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
         LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, off, (const uint8_t *)src, &info,
                                (const uint8_t *)prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
@@ -10225,7 +10464,7 @@ typedef struct lmc__job {
         head; /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info; /* decoding */
     lmc_position position;
-    lmc__ahead ahead;  /* decoding */
+    lmc__streaming streaming; /* decoding */
     size_t skip, keep; /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is
                           not all of it */
     size_t first_piece, n_pieces; /* section 9 */
@@ -10323,8 +10562,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
         job->status =
             wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     else
-        job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base,
-                                        ws, wave->workspace_size - wave->temp_size);
+        job->status = lmc__decode_block(wave->k, dst, job->streaming, job->src, &job->info,
+                                        job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
@@ -10584,10 +10823,10 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->keep = (size_t)lmc__min64(job->info.size - job->skip,
                                                offset + size - (at + job->skip));
                 job->dst = out + (size_t)(at + job->skip - offset);
-                job->ahead.data =
-                    size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
-                job->ahead.size =
-                    job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
+                job->streaming.is_on = size >= LMC__STREAM_FROM && job->keep == job->info.size;
+                job->streaming.next = in + used;
+                job->streaming.next_size =
+                    job->streaming.is_on ? lmc__min(src_size - used, job->info.encoded_size) : 0;
                 LMC__CHECK(options->prediction || !job->info.has_prediction,
                            LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||
@@ -13834,8 +14073,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->dst = out->data + out->size;
     job->skip = 0;
     job->keep = size;
-    job->ahead.data = NULL;
-    job->ahead.size = 0;
+    job->streaming.is_on = 0;
+    job->streaming.next = NULL;
+    job->streaming.next_size = 0;
     job->is_done = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
@@ -14409,7 +14649,6 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
         for (i = 0; i < n; i++, block++) {
             lmc__job *job = &c->wave.jobs[i];
             const uint64_t at = block * run->block_size;
-            const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
@@ -14425,10 +14664,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                       : base->data + head;
             job->own = run->prediction == LMC__PREDICT_OWN;
             job->is_done = 0;
-            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
-                                  ? job->src + encoded_size
-                                  : NULL;
-            job->ahead.size = 0;
+            job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
+            job->streaming.next = NULL;
+            job->streaming.next_size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
         LMC__TRY(lmc__wave_status(&c->wave, n));
@@ -15763,7 +16001,7 @@ static void lmc__free_salvage(lmc_reader *r)
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
-    static const lmc__ahead nothing = {NULL, 0};
+    static const lmc__streaming off = {0, NULL, 0};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
     enum lmc_status status;
@@ -15788,7 +16026,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
-    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
+    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
     return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;

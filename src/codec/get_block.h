@@ -4,7 +4,7 @@
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/fold.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 #include "kernels/dispatch.h"
 #include "codec/workspace.h"
 #include "codec/get_list.h"
@@ -68,13 +68,15 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     if (extra) {
         planes.row[width - 2] = spare; /* for what is not there: it is not looked at */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, extra ? &joint : NULL, n, width,
-                           rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(
+        d->k, dst,
+        lmc__join_from(&planes, root.mask ? &root : NULL, extra ? &joint : NULL, width, rotate), n,
+        d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -105,7 +107,7 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
     if (base) {
         const uint32_t base_crc = grouping.n_classes == 1
                                       ? d->k->crc32c(0, base, info->size)
-                                      : d->k->count_classes(n_of, base, n, width, &grouping);
+                                      : d->k->count_classes(d->k, n_of, base, n, width, &grouping);
         LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     }
     for (c = 0; c < grouping.n_classes && sparse; c++)
@@ -139,7 +141,8 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
         }
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &sides, n, width, subtract, &grouping, d->ahead);
+    if (base)
+        *crc = d->k->ungroup(d->k, dst, base, &sides, n, width, subtract, &grouping, d->streaming);
     else {
         lmc__const_planes planes;
         for (p = 0; p < width; p++) {
@@ -152,9 +155,10 @@ static enum lmc_status lmc__get_classes(lmc__decoder *d, uint8_t *dst, const uin
                 planes.row[p] = list;
             }
         }
-        *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, subtract, d->ahead);
+        *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, subtract), n,
+                               d->streaming);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
@@ -220,9 +224,10 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. base: as many bytes; NULL where there is none. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
-                                         const uint8_t *src, const lmc_block_info *info,
-                                         const uint8_t *base, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
+                                         lmc__streaming streaming, const uint8_t *src,
+                                         const lmc_block_info *info, const uint8_t *base, void *ws,
+                                         size_t ws_size)
 {
     uint32_t crc;
     if (info->stored) {
@@ -234,7 +239,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        d.ahead = ahead;
+        d.streaming = streaming;
         if (info->has_prediction) LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         if (src[1] >> 5 == LMC__LAYOUT_QUANTISED)
             LMC__TRY(lmc__get_quantised(&d, dst, info->has_prediction ? base : NULL, info, &crc));
@@ -255,7 +260,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
                                          size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
-    const lmc__ahead ahead = {NULL, 0};
+    const lmc__streaming off = {0, NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -267,7 +272,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
         LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, off, (const uint8_t *)src, &info,
                                (const uint8_t *)prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;

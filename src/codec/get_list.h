@@ -10,7 +10,7 @@ typedef struct lmc__decoder {
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end;
-    lmc__ahead ahead;
+    lmc__streaming streaming;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, unsigned nesting, unsigned depth, unsigned x,

@@ -148,7 +148,7 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
         /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
          * from there */
         uint8_t *const out = dst + i * width, *const restored =
-                                                  width == 4 && !d->ahead.data ? out : wide;
+                                                  width == 4 && !d->streaming.is_on ? out : wide;
         const uint8_t *const codes =
             lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
         if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
@@ -179,9 +179,9 @@ static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const u
              exception++)
             memcpy(restored + width * (place - i), q.values + width * exception, width);
         *crc = d->k->crc32c(*crc, restored, part * width);
-        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

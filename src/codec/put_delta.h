@@ -233,7 +233,7 @@ static uint32_t lmc__make_classes(lmc__encoder *e, const lmc__delta *delta,
                                   const uint8_t *base, size_t n, unsigned width)
 {
     const uint32_t crc =
-        e->k->group(classes, src, base, n, width, delta->subtract, &delta->grouping);
+        e->k->group(e->k, classes, src, base, n, width, delta->subtract, &delta->grouping);
     unsigned c, p;
     for (c = 0; c < delta->grouping.n_classes; c++) {
         uint8_t *const mask = masks[c], *const *const row = classes->row[c];
@@ -302,7 +302,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const ui
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(n_of, base, n, width, &delta->grouping);
+    crcs->base = e->k->count_classes(e->k, n_of, base, n, width, &delta->grouping);
     for (c = 0; c < n_classes; c++) {
         for (p = n_natural; p < width; p++)
             if ((classes.row[c][p] = lmc__push_list(&e->stack, n_of[c])) == NULL) return 0;

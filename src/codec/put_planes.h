@@ -211,7 +211,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
             has_root = 1;
         }
     }
-    *crc = e->k->split_root(&planes, has_root ? &root : NULL, src, n, width, rotate);
+    *crc = e->k->split_root(e->k, &planes, has_root ? &root : NULL, src, n, width, rotate);
     *has_crc = 1;
     for (p = 0; p < width; p++) {
         uint8_t *const start = e->out, *const end = e->end;
@@ -248,7 +248,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const u
                 return 0; /* see lmc__choose_joint: dst is too small */
             e->out = start;
             if (p == root.plane) has_root = 0;
-            (void)e->k->split_root(&planes, has_root ? &root : NULL, src, n, width,
+            (void)e->k->split_root(e->k, &planes, has_root ? &root : NULL, src, n, width,
                                    rotate); /* rare: the row was overwritten, make it again */
         }
         if ((size_t)(end - start) < n + 1) return 0;

@@ -6,7 +6,7 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 
 /* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
  * CRC-32C of base. -- */
@@ -45,13 +45,14 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     default: call(8);                                                                              \
     }
 
-static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                          size_t n, unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                          const uint8_t *base, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-    return lmc__crc32c_scalar(0, base, n * width);
+    return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
@@ -112,25 +113,14 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                 unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                        const uint8_t *base, size_t n, unsigned width,
+                                        const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-}
-static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                        size_t n, unsigned width, const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_neon(0, base, n * width);
-}
-static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                             size_t n, unsigned width,
-                                             const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_scalar(0, base, n * width);
+    return k->crc32c(0, base, n * width);
 }
 #endif
 
@@ -192,11 +182,13 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
+                                                  size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
@@ -245,10 +237,10 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __m512i keys;
-        lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
         }
@@ -264,11 +256,13 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
+                                                      size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
                                                       const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL

@@ -435,7 +435,6 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
         for (i = 0; i < n; i++, block++) {
             lmc__job *job = &c->wave.jobs[i];
             const uint64_t at = block * run->block_size;
-            const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
@@ -451,10 +450,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                                                       : base->data + head;
             job->own = run->prediction == LMC__PREDICT_OWN;
             job->is_done = 0;
-            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
-                                  ? job->src + encoded_size
-                                  : NULL;
-            job->ahead.size = 0;
+            job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
+            job->streaming.next = NULL;
+            job->streaming.next_size = 0;
         }
         lmc__run_wave(c->parallel, lmc__decode_task, &c->wave, n);
         LMC__TRY(lmc__wave_status(&c->wave, n));

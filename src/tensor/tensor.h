@@ -252,10 +252,10 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                 job->keep = (size_t)lmc__min64(job->info.size - job->skip,
                                                offset + size - (at + job->skip));
                 job->dst = out + (size_t)(at + job->skip - offset);
-                job->ahead.data =
-                    size >= LMC__STREAM_FROM && job->keep == job->info.size ? in + used : NULL;
-                job->ahead.size =
-                    job->ahead.data ? lmc__min(src_size - used, job->info.encoded_size) : 0;
+                job->streaming.is_on = size >= LMC__STREAM_FROM && job->keep == job->info.size;
+                job->streaming.next = in + used;
+                job->streaming.next_size =
+                    job->streaming.is_on ? lmc__min(src_size - used, job->info.encoded_size) : 0;
                 LMC__CHECK(options->prediction || !job->info.has_prediction,
                            LMC_ERR_BASE_MISSING); /* before the workspace: with one it is larger */
                 if (!lmc__is_workspace(wave.workspace_size - temp_size, job->info.n) ||

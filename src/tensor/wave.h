@@ -22,7 +22,7 @@ typedef struct lmc__job {
         head; /* the writer: bytes before dst that hold the header of the run which begins here */
     lmc_block_info info; /* decoding */
     lmc_position position;
-    lmc__ahead ahead;  /* decoding */
+    lmc__streaming streaming; /* decoding */
     size_t skip, keep; /* decoding: only info.size bytes [skip, skip + keep) go to dst, if keep is
                           not all of it */
     size_t first_piece, n_pieces; /* section 9 */
@@ -120,8 +120,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
         job->status =
             wave->k->crc32c(0, dst, job->info.size) == job->info.crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     else
-        job->status = lmc__decode_block(wave->k, dst, job->ahead, job->src, &job->info, job->base,
-                                        ws, wave->workspace_size - wave->temp_size);
+        job->status = lmc__decode_block(wave->k, dst, job->streaming, job->src, &job->info,
+                                        job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_ERR_BASE_WRONG && job->own) job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!whole) memcpy(job->dst, dst + job->skip, job->keep);
