@@ -346,6 +346,7 @@ LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
+#undef LMC__DEFINE_JOIN_ROOT
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
