@@ -3745,8 +3745,8 @@ LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C;
- * n_right of their bits in the root's mask are ones. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
+ * n_right, of split_root only: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
@@ -3761,8 +3761,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__X86
-/* The loops are functions of their own, one for each width: inlined into one function, gcc keeps
- * what the others need in registers, too, and theirs in memory (3 to 6 % of the time). */
+/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
+ * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
 #define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
 #define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
 
@@ -3962,6 +3962,8 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     return done;
 }
 
+/* Whether there is a root is a constant, so that the loop without one has its registers free.
+ * rotate is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
@@ -3975,7 +3977,7 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-/* Elements of 8 bytes are rare, and a root that is not the top plane too: by strips. */
+/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
@@ -4015,6 +4017,9 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
         left = root->left;
         right = root->right;
     }
+    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
+     * count; the next step writes over the others, or they lie in the list's slack. left may be the
+     * row itself, which is not written here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
@@ -4398,6 +4403,8 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     return done;
 }
 
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
 #define LMC__DEFINE_JOIN_ROOT(width)                                                               \
     LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
@@ -4760,6 +4767,8 @@ typedef struct lmc__delta_progress {
     uint32_t crc;
 } lmc__delta_progress;
 
+/* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
+ * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done)
@@ -4810,9 +4819,9 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 }
 
 #if LMC__NEON
-/* Steps of 64 elements. A class's ones are packed by 8, as in lmc__partition64_neon: the mask byte
- * of 8 elements looks up the shuffle, and the sums of ones in the bytes before it, all eight by one
- * multiplication, say where they go. */
+/* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
+ * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
+ * in the bytes before it, all eight by one multiplication, say where they go. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
                                       const lmc__delta_block *block, unsigned width,
                                       lmc__delta_progress *done)
@@ -4874,8 +4883,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places =
-                    vget_high_u8(vreinterpretq_u8_u64(lmc__sort_places[m >> 8 * j & 255]));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
@@ -4904,8 +4912,14 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
 #endif
 
 #if LMC__X86
-/* The elements of the 16 that have a bit in m, to the front; the other bytes are zero. The shuffle
- * is that of two bytes of m, the second behind the ones of the first. */
+/* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
+ * bytes only. So there are two, one for each byte of m:
+ *
+ *   low     places of the ones of m's first byte, then zeros
+ *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
+ *           moved from, it is zero
+ *
+ * Their union is the shuffle. What stands behind the ones in it does not matter. */
 LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -4915,8 +4929,9 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
     return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
 }
 
-/* Steps of 32 elements, packed by 16, since byte shuffles do not cross halves. Strip by strip, so
- * that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
+ * half's are stored behind those of the first, of which there are as many as m has ones in its
+ * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache. */
 LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                        const lmc__delta_block *block, unsigned width,
                                        lmc__delta_progress *done)
@@ -4960,6 +4975,8 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -4982,6 +4999,7 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
     memcpy(done->next, next, sizeof next);
 }
 
+/* subtract is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
                                               const lmc__delta_block *block,                       \
@@ -5011,9 +5029,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements, the
- * places are compressed, and each plane is permuted by them: one instruction, where compressing is
- * two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+/* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
+ * the places are compressed, and each plane is permuted by them: one instruction, where compressing
+ * is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
 LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -5055,6 +5073,8 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        /* here minus what is above class c is class c. The last class's highest key is 255: nothing
+         * is above it. */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
@@ -5141,6 +5161,7 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
         }
 }
 
+/* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    lmc__delta_progress *done)
@@ -5194,8 +5215,13 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON
-/* Steps of 16 elements. An element's place in its class's lists is the number of those of its class
- * before it in the step, which sums within 2, 4, 8 and 16 bytes give. */
+/* Whole steps of 16 elements; done->crc is left to the caller.
+ *
+ * An element's place in its class's lists, counted from next[c], is the number of those of its
+ * class before it in the step. Bytes that are -1 where an element is of the class are summed up
+ * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Elements of other classes get 255 by the same
+ * complement of zero, and a shuffle gives zero for a place beyond its vector. */
 LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         const lmc__delta_block *block, unsigned width,
                                         lmc__delta_progress *done)
@@ -5226,8 +5252,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(
-                    vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
+                places = vmvnq_u8(vandq_u8(sum, one));
             }
             LMC__UNROLL for (p = 0; p < width; p++)
             {
@@ -5274,9 +5299,13 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
 #endif
 
 #if LMC__X86
-/* Steps of 32 elements, in halves of 16, since byte shuffles see no more; an element's place in its
- * class's lists is the number of those before it in its half, as in lmc__merge_step_avx2. Strip by
- * strip, so that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
+ * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
+ * half, an element's place is the number of those of its class before it, by sums as in
+ * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
+ * 255, whose top bit makes the shuffle give zero.
+ *
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
 LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, unsigned width,
                                          lmc__delta_progress *done)
@@ -5309,7 +5338,7 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                if (s.any_list[c]) { /* elsewhere 255, a place that gives 0 */
+                if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
                 }
@@ -5380,8 +5409,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, CRC and streams as in join_root; but base is not streamed
- * to: what was just read is in the caches. */
+/* Whole steps of 64 elements, all in registers: an expanding load spreads a list's next bytes to
+ * the places of a class, and leaves what other classes have put elsewhere. CRC and streams as in
+ * join_root; but base is not streamed to: what was just read is in the caches. */
 LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                              const lmc__delta_block *block, unsigned width,
                                              lmc__streaming streaming, lmc__delta_progress *done)
@@ -5407,6 +5437,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
+        /* here minus what is above class c is class c */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);

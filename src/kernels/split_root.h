@@ -118,6 +118,8 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     return done;
 }
 
+/* Whether there is a root is a constant, so that the loop without one has its registers free.
+ * rotate is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
@@ -131,7 +133,7 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-/* Elements of 8 bytes are rare, and a root that is not the top plane too: by strips. */
+/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
@@ -171,6 +173,9 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
         left = root->left;
         right = root->right;
     }
+    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
+     * count; the next step writes over the others, or they lie in the list's slack. left may be the
+     * row itself, which is not written here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
