@@ -5034,8 +5034,8 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C;
- * n_right of their bits in the root's mask are ones. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
+ * n_right, of split_root only: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
@@ -5050,8 +5050,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__X86
-/* The loops are functions of their own, one for each width: inlined into one function, gcc keeps
- * what the others need in registers, too, and theirs in memory (3 to 6 % of the time). */
+/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
+ * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
 #define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
 #define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
 
@@ -5204,9 +5204,11 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * many, and all in the first cache. It takes none of the units that vectors need. */
 LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                      const lmc__parted *root, const uint8_t *src,
-                                                     size_t n, unsigned width, int rotate)
+                                                     size_t n, unsigned width, int rotate,
+                                                     int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -5214,7 +5216,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     lmc__progress done;
     lmc__rows rows;
     unsigned p;
-    if (root) {
+    if (has_root) {
         lmc__set_rows_avx2(&rows, root->table);
         split = _mm256_set1_epi8((char)root->split);
         mask = root->mask;
@@ -5232,15 +5234,12 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            LMC__UNROLL for (p = 0; p + 1 < width; p++)
-                lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (root) {
+            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (has_root) {
                 const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
                 const uint32_t m = lmc__compare_avx2(ranks, split);
                 lmc__store32(mask + (i + j) / 8, m);
                 n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
-            } else {
-                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
             }
         }
         c[0] = lmc__crc_join_lanes(c);
@@ -5252,16 +5251,31 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     return done;
 }
 
-/* Elements of 8 bytes are rare, and a root that is not the top plane too: by strips. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free.
+ * rotate is tested once a step: as a constant it would double the code and gains nothing. */
+#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
+    LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
+        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
+        int rotate)                                                                                \
+    {                                                                                              \
+        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
+        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+    }
+LMC__DEFINE_SPLIT_ROOT(1)
+LMC__DEFINE_SPLIT_ROOT(2)
+LMC__DEFINE_SPLIT_ROOT(4)
+#undef LMC__DEFINE_SPLIT_ROOT
+
+/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_loop_avx2(planes, root, src, n, 1, rotate); break;
-        case 2: done = lmc__split_root_loop_avx2(planes, root, src, n, 2, rotate); break;
-        case 4: done = lmc__split_root_loop_avx2(planes, root, src, n, 4, rotate); break;
+        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
+        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
+        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
         default: break;
         }
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
@@ -5292,6 +5306,9 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
         left = root->left;
         right = root->right;
     }
+    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
+     * count; the next step writes over the others, or they lie in the list's slack. left may be the
+     * row itself, which is not written here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
@@ -5343,6 +5360,7 @@ LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 LMC__DEFINE_SPLIT_ROOT(8)
+#undef LMC__DEFINE_SPLIT_ROOT
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
@@ -5674,6 +5692,8 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     return done;
 }
 
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
 #define LMC__DEFINE_JOIN_ROOT(width)                                                               \
     LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
@@ -5696,6 +5716,7 @@ LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
+#undef LMC__DEFINE_JOIN_ROOT
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
@@ -5715,16 +5736,30 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
 
 /* == kernels/classes.h ============================================================================ */
 
-/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
- * CRC-32C of base. -- */
+/*
+ * Classes of elements (spec 7.3), and count_classes, which counts the elements of base in each:
+ * counts[c] for each class c of the grouping. Returns the CRC-32C of base.
+ *
+ * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
+ * it without a word in the block. The classes are intervals of keys, one behind the other:
+ *
+ *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
+ *   class     |    0    |      1      |       2       |
+ *
+ * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
+ * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
+ * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
+ * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ */
 
-/* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
+/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
+ * seven bits there; its sign follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* classes[key] */
+/* classes[key]: the number of thresholds that the key has reached. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -5752,18 +5787,26 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     default: call(8);                                                                              \
     }
 
-static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                                          const uint8_t *base, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
+}
+
+static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                          const uint8_t *base, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
+{
+    lmc__count_elements(counts, base, n, width, grouping);
     return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
-/* The keys of 16 elements. */
+/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
 {
     uint8x16_t v[8];
@@ -5780,8 +5823,7 @@ LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
     return lmc__even_neon(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
                                        const lmc__grouping *grouping)
 {
@@ -5791,6 +5833,7 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -5802,7 +5845,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -5816,7 +5859,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
     up_to[n_classes - 1] = i;
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
@@ -5832,7 +5875,8 @@ static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements. */
+/* The keys of 32 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 {
     __m256i v[8];
@@ -5848,8 +5892,7 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
     return lmc__even_avx2(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
                                         const lmc__grouping *grouping)
 {
@@ -5859,11 +5902,12 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
+/* Strip by strip, so that the bytes which the CRC has read are in the first cache. */
 LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                    const uint8_t *base, size_t n, unsigned width,
                                                    const lmc__grouping *grouping)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
     __m256i b[8], highest[LMC__MAX_CLASSES];
@@ -5884,7 +5928,7 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
         }
     }
     up_to[n_classes - 1] = i;
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
@@ -5902,7 +5946,8 @@ LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
     return crc;
 }
 
-/* The keys of 64 elements. */
+/* The keys of 64 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
     __m512i v[8];
@@ -5918,8 +5963,7 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     return lmc__even_avx512(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
                                             const lmc__grouping *grouping)
 {
@@ -5929,6 +5973,7 @@ LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* In registers, the CRC as in split_root. */
 LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                        const uint8_t *base, size_t n,
                                                        unsigned width,
@@ -5947,18 +5992,18 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
         lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
+            lmc__fetch_ahead_avx512(base, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
         keys = lmc__keys_avx512(b, width);
         for (c = 0; c + 1 < n_classes; c++)
             above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
     }
     if (i) crc = lmc__crc_finish(sum, width);
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
@@ -6011,6 +6056,8 @@ typedef struct lmc__delta_progress {
     uint32_t crc;
 } lmc__delta_progress;
 
+/* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
+ * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done)
@@ -6061,9 +6108,9 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 }
 
 #if LMC__NEON
-/* Steps of 64 elements. A class's ones are packed by 8, as in lmc__partition64_neon: the mask byte
- * of 8 elements looks up the shuffle, and the sums of ones in the bytes before it, all eight by one
- * multiplication, say where they go. */
+/* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
+ * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
+ * in the bytes before it, all eight by one multiplication, say where they go. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
                                       const lmc__delta_block *block, unsigned width,
                                       lmc__delta_progress *done)
@@ -6125,8 +6172,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places =
-                    vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
@@ -6155,8 +6201,14 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
 #endif
 
 #if LMC__X86
-/* The elements of the 16 that have a bit in m, to the front; the other bytes are zero. The shuffle
- * is that of two bytes of m, the second behind the ones of the first. */
+/* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
+ * bytes only. So there are two, one for each byte of m:
+ *
+ *   low     places of the ones of m's first byte, then zeros
+ *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
+ *           moved from, it is zero
+ *
+ * Their union is the shuffle. What stands behind the ones in it does not matter. */
 LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -6166,8 +6218,9 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
     return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
 }
 
-/* Steps of 32 elements, packed by 16, since byte shuffles do not cross halves. Strip by strip, so
- * that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
+ * half's are stored behind those of the first, of which there are as many as m has ones in its
+ * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache. */
 LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                        const lmc__delta_block *block, unsigned width,
                                        lmc__delta_progress *done)
@@ -6211,6 +6264,8 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -6233,6 +6288,7 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
     memcpy(done->next, next, sizeof next);
 }
 
+/* subtract is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
                                               const lmc__delta_block *block,                       \
@@ -6262,9 +6318,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements, the
- * places are compressed, and each plane is permuted by them: one instruction, where compressing is
- * two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+/* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
+ * the places are compressed, and each plane is permuted by them: one instruction, where compressing
+ * is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
 LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -6306,6 +6362,8 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        /* here minus what is above class c is class c. The last class's highest key is 255: nothing
+         * is above it. */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
@@ -6392,6 +6450,7 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
         }
 }
 
+/* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    lmc__delta_progress *done)
@@ -6445,8 +6504,13 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON
-/* Steps of 16 elements. An element's place in its class's lists is the number of those of its class
- * before it in the step, which sums within 2, 4, 8 and 16 bytes give. */
+/* Whole steps of 16 elements; done->crc is left to the caller.
+ *
+ * An element's place in its class's lists, counted from next[c], is the number of those of its
+ * class before it in the step. Bytes that are -1 where an element is of the class are summed up
+ * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Elements of other classes get 255 by the same
+ * complement of zero, and a shuffle gives zero for a place beyond its vector. */
 LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         const lmc__delta_block *block, unsigned width,
                                         lmc__delta_progress *done)
@@ -6477,8 +6541,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(
-                    vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
+                places = vmvnq_u8(vandq_u8(sum, one));
             }
             LMC__UNROLL for (p = 0; p < width; p++)
             {
@@ -6525,9 +6588,13 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
 #endif
 
 #if LMC__X86
-/* Steps of 32 elements, in halves of 16, since byte shuffles see no more; an element's place in its
- * class's lists is the number of those before it in its half, as in lmc__merge_step_avx2. Strip by
- * strip, so that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
+ * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
+ * half, an element's place is the number of those of its class before it, by sums as in
+ * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
+ * 255, whose top bit makes the shuffle give zero.
+ *
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
 LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, unsigned width,
                                          lmc__delta_progress *done)
@@ -6560,7 +6627,7 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                if (s.any_list[c]) { /* elsewhere 255, a place that gives 0 */
+                if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
                 }
@@ -6631,8 +6698,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, CRC and streams as in join_root; but base is not streamed
- * to: what was just read is in the caches. */
+/* Whole steps of 64 elements, all in registers: an expanding load spreads a list's next bytes to
+ * the places of a class, and leaves what other classes have put elsewhere. CRC and streams as in
+ * join_root; but base is not streamed to: what was just read is in the caches. */
 LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                              const lmc__delta_block *block, unsigned width,
                                              lmc__streaming streaming, lmc__delta_progress *done)
@@ -6658,6 +6726,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
+        /* here minus what is above class c is class c */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);

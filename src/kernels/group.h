@@ -44,6 +44,8 @@ typedef struct lmc__delta_progress {
     uint32_t crc;
 } lmc__delta_progress;
 
+/* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
+ * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done)
@@ -94,9 +96,9 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 }
 
 #if LMC__NEON
-/* Steps of 64 elements. A class's ones are packed by 8, as in lmc__partition64_neon: the mask byte
- * of 8 elements looks up the shuffle, and the sums of ones in the bytes before it, all eight by one
- * multiplication, say where they go. */
+/* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
+ * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
+ * in the bytes before it, all eight by one multiplication, say where they go. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
                                       const lmc__delta_block *block, unsigned width,
                                       lmc__delta_progress *done)
@@ -158,8 +160,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
             LMC__UNROLL for (j = 0; j < 8; j++)
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places =
-                    vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
+                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
                 LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
@@ -188,8 +189,14 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
 #endif
 
 #if LMC__X86
-/* The elements of the 16 that have a bit in m, to the front; the other bytes are zero. The shuffle
- * is that of two bytes of m, the second behind the ones of the first. */
+/* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
+ * bytes only. So there are two, one for each byte of m:
+ *
+ *   low     places of the ones of m's first byte, then zeros
+ *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
+ *           moved from, it is zero
+ *
+ * Their union is the shuffle. What stands behind the ones in it does not matter. */
 LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -199,8 +206,9 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
     return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
 }
 
-/* Steps of 32 elements, packed by 16, since byte shuffles do not cross halves. Strip by strip, so
- * that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
+ * half's are stored behind those of the first, of which there are as many as m has ones in its
+ * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache. */
 LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                        const lmc__delta_block *block, unsigned width,
                                        lmc__delta_progress *done)
@@ -244,6 +252,8 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -266,6 +276,7 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
     memcpy(done->next, next, sizeof next);
 }
 
+/* subtract is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
                                               const lmc__delta_block *block,                       \
@@ -295,9 +306,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements, the
- * places are compressed, and each plane is permuted by them: one instruction, where compressing is
- * two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+/* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
+ * the places are compressed, and each plane is permuted by them: one instruction, where compressing
+ * is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
 LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -339,6 +350,8 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        /* here minus what is above class c is class c. The last class's highest key is 255: nothing
+         * is above it. */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);

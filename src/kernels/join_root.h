@@ -324,6 +324,8 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     return done;
 }
 
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
 #define LMC__DEFINE_JOIN_ROOT(width)                                                               \
     LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
@@ -346,6 +348,7 @@ LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
+#undef LMC__DEFINE_JOIN_ROOT
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,

@@ -71,9 +71,11 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * many, and all in the first cache. It takes none of the units that vectors need. */
 LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                      const lmc__parted *root, const uint8_t *src,
-                                                     size_t n, unsigned width, int rotate)
+                                                     size_t n, unsigned width, int rotate,
+                                                     int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -81,7 +83,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     lmc__progress done;
     lmc__rows rows;
     unsigned p;
-    if (root) {
+    if (has_root) {
         lmc__set_rows_avx2(&rows, root->table);
         split = _mm256_set1_epi8((char)root->split);
         mask = root->mask;
@@ -99,15 +101,12 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            LMC__UNROLL for (p = 0; p + 1 < width; p++)
-                lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (root) {
+            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (has_root) {
                 const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
                 const uint32_t m = lmc__compare_avx2(ranks, split);
                 lmc__store32(mask + (i + j) / 8, m);
                 n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
-            } else {
-                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
             }
         }
         c[0] = lmc__crc_join_lanes(c);
@@ -119,16 +118,31 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
     return done;
 }
 
-/* Elements of 8 bytes are rare, and a root that is not the top plane too: by strips. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free.
+ * rotate is tested once a step: as a constant it would double the code and gains nothing. */
+#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
+    LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
+        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
+        int rotate)                                                                                \
+    {                                                                                              \
+        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
+        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+    }
+LMC__DEFINE_SPLIT_ROOT(1)
+LMC__DEFINE_SPLIT_ROOT(2)
+LMC__DEFINE_SPLIT_ROOT(4)
+#undef LMC__DEFINE_SPLIT_ROOT
+
+/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_loop_avx2(planes, root, src, n, 1, rotate); break;
-        case 2: done = lmc__split_root_loop_avx2(planes, root, src, n, 2, rotate); break;
-        case 4: done = lmc__split_root_loop_avx2(planes, root, src, n, 4, rotate); break;
+        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
+        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
+        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
         default: break;
         }
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
@@ -159,6 +173,9 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
         left = root->left;
         right = root->right;
     }
+    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
+     * count; the next step writes over the others, or they lie in the list's slack. left may be the
+     * row itself, which is not written here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
@@ -210,6 +227,7 @@ LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 LMC__DEFINE_SPLIT_ROOT(8)
+#undef LMC__DEFINE_SPLIT_ROOT
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,

@@ -30,8 +30,8 @@
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C;
- * n_right of their bits in the root's mask are ones. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
+ * n_right, of split_root only: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
@@ -46,8 +46,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__X86
-/* The loops are functions of their own, one for each width: inlined into one function, gcc keeps
- * what the others need in registers, too, and theirs in memory (3 to 6 % of the time). */
+/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
+ * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
 #define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
 #define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
 

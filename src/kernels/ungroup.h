@@ -46,6 +46,7 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
         }
 }
 
+/* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    lmc__delta_progress *done)
@@ -99,8 +100,13 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON
-/* Steps of 16 elements. An element's place in its class's lists is the number of those of its class
- * before it in the step, which sums within 2, 4, 8 and 16 bytes give. */
+/* Whole steps of 16 elements; done->crc is left to the caller.
+ *
+ * An element's place in its class's lists, counted from next[c], is the number of those of its
+ * class before it in the step. Bytes that are -1 where an element is of the class are summed up
+ * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Elements of other classes get 255 by the same
+ * complement of zero, and a shuffle gives zero for a place beyond its vector. */
 LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         const lmc__delta_block *block, unsigned width,
                                         lmc__delta_progress *done)
@@ -131,8 +137,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(
-                    vandq_u8(sum, one)); /* 255, a place that gives 0, where there is none */
+                places = vmvnq_u8(vandq_u8(sum, one));
             }
             LMC__UNROLL for (p = 0; p < width; p++)
             {
@@ -179,9 +184,13 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
 #endif
 
 #if LMC__X86
-/* Steps of 32 elements, in halves of 16, since byte shuffles see no more; an element's place in its
- * class's lists is the number of those before it in its half, as in lmc__merge_step_avx2. Strip by
- * strip, so that the CRC finds its bytes in the first cache. */
+/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
+ * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
+ * half, an element's place is the number of those of its class before it, by sums as in
+ * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
+ * 255, whose top bit makes the shuffle give zero.
+ *
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
 LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, unsigned width,
                                          lmc__delta_progress *done)
@@ -214,7 +223,7 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                if (s.any_list[c]) { /* elsewhere 255, a place that gives 0 */
+                if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
                 }
@@ -285,8 +294,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
-/* Steps of 64 elements, all in registers, CRC and streams as in join_root; but base is not streamed
- * to: what was just read is in the caches. */
+/* Whole steps of 64 elements, all in registers: an expanding load spreads a list's next bytes to
+ * the places of a class, and leaves what other classes have put elsewhere. CRC and streams as in
+ * join_root; but base is not streamed to: what was just read is in the caches. */
 LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                              const lmc__delta_block *block, unsigned width,
                                              lmc__streaming streaming, lmc__delta_progress *done)
@@ -312,6 +322,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
+        /* here minus what is above class c is class c */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
