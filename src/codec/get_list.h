@@ -23,7 +23,7 @@ typedef struct lmc__decoder {
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
-    lmc__ahead ahead;
+    lmc__streaming streaming;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,

@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "kernels/root.h"
 #include "kernels/fold.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
@@ -38,7 +37,7 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
-    return k->split_root(&split->planes, split->has_root ? &split->root : NULL, block->src,
+    return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
                          block->n, block->width, block->rotate);
 }
 

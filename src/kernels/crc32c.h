@@ -159,14 +159,6 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
     return ~(uint32_t)c[0];
 }
 
-/* For strips whose CRC is computed elsewhere. */
-static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
-{
-    (void)p;
-    (void)size;
-    return crc;
-}
-
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
  * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product

@@ -29,7 +29,7 @@ typedef struct lmc__job {
     uint64_t first_element;
     /* decoding, and the next two */
     lmc_block_info info;
-    lmc__ahead ahead;
+    lmc__streaming streaming;
     /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
      * there; else decoded to the workspace and copied */
     size_t skip, keep;
@@ -109,8 +109,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->ahead, job->src, &job->info, job->base,
-                                    ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
+                                    job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
