@@ -2,14 +2,12 @@
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about
- *   2/3, fp32 to about 5/6
- *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be
- *   read without the rest.
- *   Only where a caller asks for it, moments of optimizers (and other tensors) are quantised: to a
- *   fourth or an eighth, with a known error (2.5).
- *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2")
- *   refer to it.
+ *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit for bit: bf16 weights to about
+ *   2/3 of their size, fp32 weights to about 5/6, and checkpoints that follow each other to what
+ *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
+ *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
+ *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
+ *   The format is described in spec/lmc-format.md; "spec 8.2" in comments is a section of it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -17,46 +15,43 @@
  *       #define LMC_IMPLEMENTATION
  *       #include "lmc.h"
  *
- *   and everywhere else just #include "lmc.h". No build flags, no other dependency than the C
- *   library.
+ *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
  *
  * CONTRACT
- *   Layers   1 block codec:    buffers in, buffers out; no allocation, no threads.
- *            2 tensor codec:   arrays of any length as a row of blocks; ranges; the caller's
- *            parallel_for.
- *            3 snapshot:       files with names, tensors and an index; callbacks or memory;
- *                              allocates by LMC_REALLOC.
+ *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
+ *            2 tensor codec:  arrays of any length as a row of blocks; ranges; the caller's
+ *                             parallel_for.
+ *            3 snapshot:      files with names, tensors and an index; callbacks or memory;
+ *                             allocates by LMC_REALLOC.
  *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only
- *            on LMC_OK, unless
- *            said otherwise; the contents of destination buffers are undefined after an error.
- *   Bounds   Exactly [ptr, ptr + size) is read or written: no padding, no alignment is asked of the
- *            caller.
- *   Memory   Inputs are never modified. Sizes in bytes are called size or cap, counts of elements
- *            n.
- *   Input    Encoded input may be hostile: it is refused with a status, never trusted. LMC_OK means
- *            fully checked.
- *   Threads  No global state but one atomically set pointer to a constant table. Different objects
- *            may be used by
- *            different threads at once; one object by one thread at a time.
+ *            on LMC_OK, unless said otherwise. After an error the contents of destination buffers
+ *            are undefined.
+ *   Bounds   Exactly [ptr, ptr + size) is read or written. Callers need neither pad nor align.
+ *   Memory   Inputs are never modified. Names: size and cap are bytes, n is a count of elements.
+ *   Input    Encoded input may be hostile. It is refused with a status, never trusted; LMC_OK
+ *            means that everything was checked.
+ *   Threads  The only global state is one pointer to a constant table, set atomically. Different
+ *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions
- *            of many vectors take up to 1 MiB.
- *            Reading through a chain of readers takes 1 KiB more for each link.
+ *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os). Without it, functions
+ *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
+ *            more for each link.
  *
  * CONTENTS
+ *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold root classes group grids dispatch
  *   codec      dtypes half tree workspace block_header huffman plan sample put_list plan_planes
- *              put_planes plan_delta put_delta put_quantised put_block get_list get_planes
- *              get_delta get_quantised get_block
+ *              put_planes plan_delta put_delta put_block get_list get_planes get_delta
+ *              quant_params put_quantised get_quantised get_block
+ *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
- *   quantise   clusters fit
- *   snapshot   buffer sha256 order identity pipeline names sections index_entries origin writer
- *              restore reader in_place requantise salvage salvage_place salvage_read open
- *              identify memory
+ *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
+ *              writer_plan writer_blocks writer restore index reader in_place requantise salvage
+ *              salvage_walk salvage_place salvage_read open identify memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -64,23 +59,37 @@
 /* == api.h ======================================================================================== */
 
 /* -- configuration --
- * Define before including, the same way everywhere:
- *   LMC_STATIC           all functions are static (a private copy in each file that implements)
- *   LMC_API              what stands before each public function; default: nothing (static with
- *                        LMC_STATIC)
- * Define with LMC_IMPLEMENTATION only:
- *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL;
- *   default: the C library
- *   LMC_NO_SIMD          compile the portable code only
- *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe,
- *                        SIMD Everywhere, whose
- *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it
- *                        is taken where the compiler's
- *                        flags say that the target has vectors (wasm32: -msimd128), as the tier
- *                        "simde". Ignored elsewhere
- * The tier of the machine's instructions is found at run time, without build flags; 2.8 has
- * functions that query and limit it.
+ * Define these before including lmc.h, the same in every file:
+ *
+ *   LMC_STATIC           all functions are static: a private copy in each file that implements
+ *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *                        LMC_STATIC
+ *
+ * These leave out parts of the library, and the declarations of what is missing; any of them go
+ * together:
+ *
+ *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names. Implies LMC_NO_SALVAGE
+ *   LMC_NO_SALVAGE       reading of damaged files
+ *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
+ *
+ * These matter where LMC_IMPLEMENTATION is defined:
+ *
+ *   LMC_REALLOC(user, ptr, old_size, new_size)
+ *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_NO_SIMD          the portable code only
+ *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
+ *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
+ *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
+ *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *
+ * No build flags select instructions: the best tier of the machine is found at run time. See
+ * "tools" at the end for functions that query and limit it.
  */
+#if defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_SALVAGE)
+#define LMC_NO_SALVAGE
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -108,8 +117,7 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 0
 #define LMC_FORMAT_MINOR 4
 
-/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build.
- */
+/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -117,25 +125,24 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* the call is wrong: NULL, contradictory or out-of-range arguments, calls
-                             out of order */
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* the caller's read callback failed */
     LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
-    LMC_ERR_LIMIT = 8,         /* over a limit of the format or one that the caller set */
+    LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
-    LMC_ERR_READ_BACK = 10, /* the snapshot refers to itself, and there is no read_back callback */
-    LMC_ERR_NOT_LMC = 20,   /* no LMC file: wrong magic */
-    LMC_ERR_VERSION = 21,   /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know */
+    LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
     LMC_ERR_BASE_MISSING = 30, /* a delta without its base */
-    LMC_ERR_BASE_WRONG = 31    /* a base that is not the one the delta was made against */
+    LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
 /* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
@@ -145,8 +152,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind.
- * Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -176,31 +182,31 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as
- * bytes. */
+/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
+ * of unknown dtypes are coded as bytes. */
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes;
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode; decoders need not be told. Numbers are stable. */
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
-    LMC_LEVEL_MAX =
-        1 /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to
-             two thirds of the speed, decodes bf16 and fp32 at two thirds to nine tenths */
+    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
+     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
+    LMC_LEVEL_MAX = 1
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and
- * no two tasks at the same time with the same worker. */
+/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
+ * No two tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after
- * another. */
+/* How to run tasks: run() returns when all n_tasks of them have returned. A NULL lmc_parallel
+ * means: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
     void *user;
@@ -209,16 +215,18 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
- * the size, the width and the CRC-32C of the decoded bytes. A block may be coded against a
- * prediction: any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the
- * block is smaller without, the prediction is not used (at level max: where it is smaller). */
+ * the size, the width and the CRC-32C of the decoded bytes.
+ *
+ * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
+ * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
+ * prediction is not used where a sample says that the block is smaller without it (at level max:
+ * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
 
-/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks
- * have no order. */
+/* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
+ * place is refused. {0, 0} where blocks have no order. */
 typedef struct lmc_position {
     uint32_t run;
     uint32_t block;
@@ -239,30 +247,33 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_bound_block(size_t size);
 
-/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one
- * worker. Any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
+ * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_workspace_size(size_t n);
 
-/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's
- * width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or NULL; it is
- * used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
- * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
+ * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
+ * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size);
+#endif
 
-/* Read the header of the block at src (src_size: at least the header; more may follow) and check
+/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
 LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
                                             lmc_block_info *info);
 
-/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced, also by bytes whose CRC turns out to be wrong:
- * keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and of the output were
- * compared. Time O(size), whatever the input. Errors: those of lmc_read_block_info, DST_TOO_SMALL,
- * WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
+ * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
+ * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
+ * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
+ * touched). */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -275,31 +286,42 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: spec 7.6 and
- * section 8.13.) */
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
+ * includes.)
+ *
+ * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
+ * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
+ * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
+ * without it agree on every struct. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the
-                                 update; of moments */
-    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound;
-                                 exceptions do not change */
-    LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
+    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    LMC_MEASURE_UPDATE = 1,
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not change.
+     */
+    LMC_MEASURE_RELATIVE = 2,
+    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost: UPDATE and NMSE by a sample, exceptions left out. Of second moments they
- * are estimated, within a percent or two where errors have nothing to do with the size of the
- * updates, as in all moments measured so far; with tails that outweigh all the rest up to 20 % too
- * low. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
+ * second moments they are estimates: within a percent or two where errors have nothing to do with
+ * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
+ * outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a tensor, wherever the caller has them. */
 typedef struct lmc_elements {
     enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
@@ -307,13 +329,11 @@ typedef struct lmc_elements {
     uint64_t size; /* bytes */
 } lmc_elements;
 
-typedef struct lmc_quantizer lmc_quantizer;
-
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits; /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the
-                      bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
+                                 keeps to the bound */
     enum lmc_measure measure; /* of the bound */
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
@@ -335,11 +355,10 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
-    int is_lossless;    /* 1: it keeps the tensor as it is */
-    const char *reason; /* why; "" if it does not */
-    int is_grid;        /* 1: a uniform grid; 0: a table found by k-means */
-    unsigned
-        n_codes; /* of the table, zero included, or points of the grid that occur in the sample */
+    int is_lossless;       /* 1: it keeps the tensor as it is */
+    const char *reason;    /* why; "" if it does not */
+    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    unsigned n_codes;      /* of the table, zero included; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
@@ -348,10 +367,11 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
                                                lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. Again: no change.
- * Errors: ARGUMENT. */
+ * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
+ * nothing. Errors: ARGUMENT. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
+#endif
 
 /* -- layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
@@ -366,10 +386,10 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     uint64_t prediction_size;     /* must be the tensor's size */
-    const lmc_quantizer
-        *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second
-                     moment, that, as decoded, is the prediction, also of decoding. Size and number
-                     of blocks are as with a prediction; decode with the same log2_block */
+    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
+     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
+     * blocks are as with a prediction; decode with the same log2_block. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor_options;
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
@@ -379,20 +399,22 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
  * illegal. */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor()
- * always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG
- * (prediction_size). */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
+ * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
+ * BASE_WRONG (prediction_size). */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
+#endif
 
-/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole
- * tensor: 0, total_size. Only blocks in the range are decoded; finding them walks the block headers
- * before it. size bytes are written to dst. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run and parallel as above; dtype
- * and log2_block are not used but for the workspace (log2_block: at least the one used to encode,
- * dtype: the same). To apply a delta in place, decode a whole tensor to where its prediction is;
+/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
+ * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
+ * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
+ * bytes after the last block needed are not looked at. options: run, parallel and prediction as
+ * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
+ * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
@@ -400,7 +422,12 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
+ * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
+ * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
+ * one, its base.
+ *
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
@@ -417,21 +444,21 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes; for dtypes with a number: the product of shape times bits, over 8,
-                      exactly */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero
-                                            while not known */
+    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    /* Set by readers and lmc_identify_file (spec 9.2); zero while not known. */
+    uint8_t identity[LMC_IDENTITY_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    lmc_loss loss; /* set by readers; the writer keeps it, if quantizer does not say otherwise. All
-                      zero: exact */
-    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or
-                              NULL. Must outlive the writer. One fitted with a second moment wants a
-                              twin: where that is, with LMC_CONVERT_NONE */
+    /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
+    lmc_loss loss;
+    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
+     * writer. One that was fitted with a second moment wants a twin: where that is, with
+     * LMC_CONVERT_NONE. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor;
 
-/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
- * themselves. */
+/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
+ * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
+ * have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -442,13 +469,12 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find
- * twins. */
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
+ * who look for twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
-    const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
-                         only file */
+    const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
     enum lmc_file_kind kind;
     uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
     int has_mode;      /* 1: mode is set */
@@ -462,7 +488,7 @@ typedef struct lmc_file {
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
 
-/* Allocation: LMC_REALLOC is called with alloc_user, NULL if never set. */
+/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     int (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -481,9 +507,9 @@ typedef struct lmc_stream {
     void *user;
 } lmc_stream;
 
-/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from
- * all zero, end with lmc_free_memory); a source that reads data; a stream that reads data from
- * position to size. */
+/* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
+ * with lmc_free_memory); a source that reads data; a stream that reads data from position to size.
+ */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -491,15 +517,16 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a
- * reader (lmc_make_reader_base) or by lmc_identify_file. Whoever restores the delta needs one of
+/* The snapshot that another one, a delta, is coded against: files whose identities are known, from
+ * a reader (lmc_make_reader_base) or from lmc_identify_file. To restore the delta takes a base of
  * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
- * stand (of several, the one in the file of the same path), and files without tensors by path. */
+ * stand (of several, the one in the file of the same path); files without tensors are matched by
+ * path. */
 typedef struct lmc_base {
     size_t n_files;
-    const lmc_file *(*get_file)(void *user,
-                                size_t file_number); /* valid as long as the base is in use */
-    /* all of it; or LMC_ERR_READ, or what is wrong with the base: whoever asked gets that */
+    /* The result must be valid as long as the base is in use. */
+    const lmc_file *(*get_file)(void *user, size_t file_number);
+    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -511,35 +538,41 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
-/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
- * stream), end_file; again; finish -- */
+#ifndef LMC_NO_ENCODER
+/* -- writer --
+ * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
+ * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
 typedef struct lmc_writer lmc_writer;
 
-typedef struct lmc_writer_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the writer */
-    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, as of tensors */
+/* All zero: the defaults. */
+typedef struct lmc_writer_options {
+    const lmc_parallel *parallel; /* must outlive the writer */
+    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: as tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base; /* or NULL; must outlive the writer */
-    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *read_back_user;
 } lmc_writer_options;
 
-/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of
- * about 13 bytes for each element of a block; as much again as the 2 MiB for lmc_write_stream; one
- * block more, for files of unknown size 16 MiB (48 for lmc_write_stream); 12 bytes for each tensor
- * that begins in a block in flight; and the index: 8 bytes per block, about 200 per tensor, its
- * name included. What the sink is given may lag behind by one wave of blocks. With a parallel the
- * sink is called by any of its workers, and at the same time as the stream of lmc_write_stream, but
- * never twice at once. */
+/* Memory:
+ *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
+ *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
+ *                    a block
+ *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
+ *   for the index    8 bytes for each block, about 200 for each tensor, its name included
+ *   in flight        12 bytes for each tensor that begins in a block
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
+ * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
+ * at once. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options);
-/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says
- * how to code the bytes that belong to no tensor (raw arrays). */
+/* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
+ * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
                                        enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
@@ -554,8 +587,8 @@ LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
  * fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                          size_t size);
-/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the
- * writer only repeats it. */
+/* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
+ * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 /* Identity of the snapshot; known after finishing. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
@@ -563,6 +596,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+#endif                                            /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -571,20 +605,21 @@ typedef struct lmc_limits {  /* 0: the default */
     uint64_t max_total_size; /* bytes of all files together; default: no limit */
 } lmc_limits;
 
-typedef struct lmc_restore_options { /* all zero: defaults */
+/* All zero: the defaults. */
+typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     lmc_limits limits;
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    int (*begin_file)(void *user, const lmc_file *file,
-                      size_t file_number); /* path was checked: relative, no ".." */
-    int (*write)(void *user, const void *data,
-                 size_t size); /* the file's next bytes, already checked block by block */
-    int (*end_file)(void *user, const lmc_file *file,
-                    size_t file_number); /* size and crc are now known */
+    /* The path was checked: relative, no "..". */
+    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    /* The file's next bytes, already checked block by block. */
+    int (*write)(void *user, const void *data, size_t size);
+    /* The file's size and crc are known now. */
+    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's
-     * thread, never beside write() */
+    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
+     * caller's thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     int in_place;    /* 1: write() overwrites the base, which read_back reads; see below */
@@ -594,25 +629,29 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
  * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream, and twice the index. The stream is read ahead, to its end. With a
- * parallel, its read() and write() are called by any of the workers, and at the same time, but
- * neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing
- * else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that
- * say what is wrong with the input. Of a wrong base nothing is written.
+ * the writer with a stream, and twice the index. The stream is read ahead, to its end.
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the
- * delta with a reader first: that finds one that is cut short, and lmc_can_restore_in_place tells
- * whether the files can stay where they are. The caller makes sure of the base's identity
- * (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
- * compared before the block is written; and as nothing else is compared with the target,
- * begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- * lies outside of it. write() gets one or more whole blocks. One that is half written when the
- * program dies can be decoded no more, so keep what write() gets elsewhere, synced, until it is
- * where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the next
- * attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done
- * within a block or beyond the end ARGUMENT. After any error what was written stays, and the target
- * is neither the one nor the other: go on later, with an intact copy of the same delta.
- */
+ * With a parallel, the stream's read() and write() are called by any of the workers: at the same
+ * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
+ * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ *
+ * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ *
+ * - Before: open the delta with a reader. That finds a delta that is cut short, and
+ *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
+ *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path,
+ *   kind or size there, and read_back() what lies outside of it.
+ * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
+ *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
+ *   belongs, also after a crash.
+ * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
+ *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ *   beyond the end: ARGUMENT.
+ * - After any error what was written stays, and the target is neither the one nor the other: go on
+ *   later, with an intact copy of the same delta. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -621,29 +660,32 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 
 typedef struct lmc_reader lmc_reader;
 
-typedef struct lmc_reader_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the reader */
+/* All zero: the defaults. */
+typedef struct lmc_reader_options {
+    const lmc_parallel *parallel; /* must outlive the reader */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used, so
-                             that a chain of deltas, each a   lender to the next, has buffers only
-                             once;   none of the others is to be in use by another thread */
-    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
  * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; reading needs the base then (LMC_ERR_BASE_MISSING). */
+ * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one.
- */
+/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -656,15 +698,17 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
- * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
- * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
- * where the second moment is. */
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
+ * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
+ * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
+ * one: where the second moment is. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
-/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
- * there is none. */
+#endif
+/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
+ * zeros for the identity, if this is one. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
                                        uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
@@ -674,15 +718,14 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
                                         uint8_t base_identity[LMC_IDENTITY_SIZE],
                                         uint32_t *chain_depth);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. Links of a chain that have their tensors in one order take time in proportion to their
- * number. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and for each link where that is so, the factors multiply: restore such a base
- * to files first. */
+ * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
+ * length. Where many small tensors are in another order than in the base, a block may be decoded
+ * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files
- * of the same paths, kinds and sizes, and each prediction by the base lies where what it predicts
- * will lie. Without a base: 0 if the snapshot is no delta, or shows of itself that this cannot be;
- * else 1. (0, too, if there is no memory to find out.) */
+/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
+ * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
+ * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
+ * (0, too, if there is no memory to find out.) */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
@@ -693,46 +736,48 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
-/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader.
- */
+/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
+ * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they
- * hold more: for listings. */
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
+ * they hold more. For listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
- * A reader that is opened with options.salvage reads through the file, and finds the sections and
- * the headers of blocks wherever they are: the index, if that is intact, else the sections say
- * where each block belongs. Bytes that source.read_at fails to read count as damaged. Files,
- * tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands
- * out all that there is. A base is wanted for the blocks that were coded against it, and only for
- * these; what a base in the form of such a reader has lost is lost here, too.
+ * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * and the headers of blocks wherever they are, and learns from the index, or from the sections if
+ * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
+ * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
+ * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
+ * against it. Where the base is such a reader itself, what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage, and blocks that are in a wrong place, not forgery. If the index is lost, a block of
- * another LMC file that has the same number and size in a run of the same number is as good as the
- * right one; where both are found, both are refused. With the index it is told by its Header_CRC;
- * in the end the identities tell (lmc_confirm). A file whose FILE section is lost has size
- * LMC_UNKNOWN_SIZE and path "".
+ * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
+ * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
+ * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * size LMC_UNKNOWN_SIZE and path "".
  *
- * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells),
+ * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
- * whatever the input. Memory: as other readers, without an index 40 bytes for each header of a
+ * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    enum lmc_status
-        status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ:
-                   it cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a
-                   prediction of its own snapshot is lost: what that gives */
-    const void *data;      /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    lmc_position position; /* of the block; UINT32_MAX where no run is known, the first of several
-                              blocks in a row that are lost */
+    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+     * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
+     * lost: what that gives. */
+    enum lmc_status status;
+    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is known.
+     */
+    lmc_position position;
 } lmc_range;
 
 /* The next range: block by block, and what is lost between them, front to back through all files.
@@ -741,19 +786,21 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete; /* 1: nothing followed what was found, so there are no files nobody knows of */
+    int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks; /* places where something else stood than what should follow */
     size_t
-        n_sections; /* of files and runs, found damaged (of others, only their absence is known) */
+        n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that
- * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
- * whole or the index is lost. */
+/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
+ * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
+ * is not whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+#endif /* LMC_NO_SALVAGE */
+#endif /* LMC_NO_SNAPSHOT */
 
 /* -- tools -- */
 
@@ -769,14 +816,14 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4
 };
 #define LMC_TIER_COUNT 5
-LMC_API const char *lmc_tier_name(
-    enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
+/* "scalar", "neon", "avx2", "avx512", "simde" */
+LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_get_tier(void);
-/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests
- * and measurements); the last one lifts the limit. Thread-safe; affects calls that start later. */
+/* Uses this tier or, where it is missing, the next one of a smaller number that is there: for tests
+ * and measurements. The last tier lifts the limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1055,7 +1102,7 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
 #define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
+#define LMC__LAYOUT_QUANTIZED 2u
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -1071,7 +1118,11 @@ enum {
 /* == base/wire_file.h ============================================================================= */
 
 #define LMC__HEADER_SIZE 80u /* spec 4 */
+#define LMC__FLAGS_AT 12u
 #define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__BASE_IDENTITY_AT 32u
+#define LMC__CHAIN_DEPTH_AT 64u
+#define LMC__HEADER_CRC_AT 76u
 #define LMC__SECTION_HEADER_SIZE 24u /* spec 5 */
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 #define LMC__FILE_BODY_SIZE 36u    /* spec 5.1, without path and tensors */
@@ -2719,56 +2770,135 @@ LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 
 /* == kernels/residual.h =========================================================================== */
 
-/* The residual of an element against its prediction, and back (spec 7.2). */
+/*
+ * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
+ * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
 
-/* Integers of 8 * width bits in 64. */
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (ordered - (base & below)) & all;
     if (!subtract) return v ^ base;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-/* The inverse. */
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
     if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-
 #if LMC__NEON
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/residual_vec.inl -- */
+/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
+ * for each tier, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
+
 #if LMC__X86
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-#endif
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
 
 /* == kernels/crc32c.h ============================================================================= */
@@ -3020,14 +3150,30 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/split_join.h ========================================================================= */
 
-/* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
+/*
+ * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
+ * and written exactly, of any alignment. The rotation brings the exponent of a float into a byte of
+ * its own, the top one, and its sign to the lowest bit.
+ */
+
+/* Constant widths let the compiler unroll what is called. The flag is a constant for the scalar
+ * bodies only, which lose up to half their speed otherwise. */
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2)
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3057,7 +3203,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* -- 6.3 join: the inverse of split -- */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -3091,177 +3236,351 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1:                                                                                        \
-        if (rotate) {                                                                              \
-            call(1, 1);                                                                            \
-        } else {                                                                                   \
-            call(1, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        if (rotate) {                                                                              \
-            call(2, 1);                                                                            \
-        } else {                                                                                   \
-            call(2, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        if (rotate) {                                                                              \
-            call(4, 1);                                                                            \
-        } else {                                                                                   \
-            call(4, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    default:                                                                                       \
-        if (rotate) {                                                                              \
-            call(8, 1);                                                                            \
-        } else {                                                                                   \
-            call(8, 0);                                                                            \
-        }                                                                                          \
-    }
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
-#define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
- * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
- * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
- * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
- * to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
-            t[(r + s) * half + j] =                                                                \
-                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }                                                                                              \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
-                           v[(r + s) * half + j]);                                                 \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
-                                          unsigned width, int rotate)                              \
-    {                                                                                              \
-        lmc__planes rest;                                                                          \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
-            }                                                                                      \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
-    }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
-                                         unsigned width, int rotate)                               \
-    {                                                                                              \
-        lmc__const_planes rest;                                                                    \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
-            }                                                                                      \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
-    }
-#endif
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate)
+{
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
 
 #if LMC__NEON
-
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
-
-        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                    unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/split_join_vec.inl -- */
+/* split and join for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
+ * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
+ * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll. */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* Elements to planes, in place. */
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+/* And back. */
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
-#define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
-
-#if LMC__AVX2_TEXT
 #endif
 
 #if LMC__X86
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
-                                                  size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                                   size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX512
-    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                  unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate){
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4092,127 +4411,29 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 
 /* == kernels/fold.h =============================================================================== */
 
-/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
- * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
- * which is zero. symbols == high is legal. --
- * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at
- * `symbols`; all rows are lists -- */
+/*
+ * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
+ * as one symbol. With extra = 2, of the two top bytes of n elements:
+ *
+ *     high  hhhhhhhh     low  xxllllll
+ *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
+ *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *
+ *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
+ *     packed, row 0   ..llllll ..llllll ...                              |
+ *             row 1                              ..llllll ...            |
+ *             row 2                                          ...         |
+ *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
+ *                        3..2 in row 1, 5..4 in row 2
+ *
+ * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
+ * one of the last elements, those from packed_size on, of which there are at most `row`.
+ *
+ * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
+ * number `first` on, whose symbols are at `symbols`. All rows are lists.
+ */
 
-/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray
- * bits a select removes. `tail`: these elements are behind packed_size, and packed is where the
- * field of the first is in row 0; else it is where its byte is. */
-#define LMC__DEFINE_JOINT(isa, inline_isa, vector)                                                 \
-    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, \
-                                           const uint8_t *low, size_t n, unsigned extra,           \
-                                           unsigned offset, size_t row, int tail)                  \
-    {                                                                                              \
-        const vector field = lmc__splat_##isa((1u << extra) - 1),                                  \
-                     rest = lmc__splat_##isa(255u >> extra);                                       \
-        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255),                          \
-                     zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255);      \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i);              \
-            lmc__store_##isa(symbols + i,                                                          \
-                             lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), \
-                                                              lmc__shl_##isa(h, extra)),           \
-                                            to));                                                  \
-            if (tail) {                                                                            \
-                unsigned b;                                                                        \
-                for (b = 0; b < 8 - extra; b += extra) {                                           \
-                    uint8_t *const p = packed + b / extra * row + i;                               \
-                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b),   \
-                                                          lmc__load_##isa(p)));                    \
-                }                                                                                  \
-            } else {                                                                               \
-                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero));                    \
-            }                                                                                      \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */         \
-    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra)    \
-    {                                                                                              \
-        vector r = lmc__splat_##isa(0);                                                            \
-        unsigned b;                                                                                \
-        for (b = 0; b < 8 - extra; b += extra)                                                     \
-            r = lmc__select_##isa(                                                                 \
-                lmc__splat_##isa(((1u << extra) - 1) << b),                                        \
-                lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r);      \
-        return r;                                                                                  \
-    }                                                                                              \
-    /* *high: symbols, *low: what is packed; to the bytes */                                       \
-    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra,              \
-                                           unsigned offset)                                        \
-    {                                                                                              \
-        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from);       \
-        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255),                 \
-                     upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255);         \
-        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra),       \
-                                  lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
-        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255),                    \
-                                 lmc__shl_##isa(s, 8 - extra), *low);                              \
-    }                                                                                              \
-    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols,  \
-                                             const uint8_t *packed, size_t n, unsigned extra,      \
-                                             unsigned offset, size_t row, int tail)                \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            vector h = lmc__load_##isa(symbols + i),                                               \
-                   l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra)                       \
-                            : lmc__load_##isa(packed + i);                                         \
-            lmc__unfold_step_##isa(&h, &l, extra, offset);                                         \
-            lmc__store_##isa(high + i, h);                                                         \
-            lmc__store_##isa(low + i, l);                                                          \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed,               \
-                                                  const uint8_t *high, const uint8_t *low,         \
-                                                  size_t n, const lmc__joint *joint)               \
-    {                                                                                              \
-        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size);                   \
-        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, \
-                                                            joint->offset, row, 0)                 \
-                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, \
-                                                            joint->offset, row, 0);                \
-        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);                              \
-        if (n == n_main) return;                                                                   \
-        symbols += n_main;                                                                         \
-        high += n_main;                                                                            \
-        low += n_main;                                                                             \
-        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1,    \
-                                                     joint->offset, row, 1)                        \
-                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2,    \
-                                                     joint->offset, row, 1);                       \
-        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n,       \
-                       joint);                                                                     \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__unfold_##isa(                                               \
-        uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first,  \
-        size_t n, const lmc__joint *joint)                                                         \
-    {                                                                                              \
-        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size;          \
-        const size_t n_main = first < size ? lmc__min(n, size - first) : 0;                        \
-        size_t i = joint->extra == 1                                                               \
-                       ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1,     \
-                                                (unsigned)offset, row, 0)                          \
-                       : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2,     \
-                                                (unsigned)offset, row, 0);                         \
-        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);                     \
-        if (n == n_main) return;                                                                   \
-        packed += first + n_main - size;                                                           \
-        i = joint->extra == 1                                                                      \
-                ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 1, (unsigned)offset, row, 1)                  \
-                : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 2, (unsigned)offset, row, 1);                 \
-        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i,  \
-                         n, joint);                                                                \
-    }
-
-/* The bits of element i of the byte below the top one that are packed. */
+/* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
@@ -4254,22 +4475,492 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
     }
 }
 
-#define LMC__TARGET_scalar
-LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
+/* The tiers. */
+#define LMC__ISA(name) lmc__##name##_scalar
+#define LMC__VECTOR uint64_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+/* fold and unfold for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
+ * removes them. `extra` is a constant where these are inlined. */
+
+/* high and low to symbols. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
+ * row 0. */
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+/* And back. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+/* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
+ * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
+ * than the offset's. */
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 #if LMC__NEON
-#define LMC__TARGET_neon
-LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__AVX2_TEXT
-#define LMC__TARGET_avx2 LMC__AVX2
-LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__X86
-#define LMC__TARGET_avx512 LMC__AVX512
-LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 /* == kernels/root.h =============================================================================== */
@@ -4432,9 +5123,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
                                  lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4526,9 +5217,9 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
                                  lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4729,9 +5420,9 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
                                 lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
                                 lmc__count_ones_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4857,11 +5548,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
                                 lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
                                 lmc__count_ones_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+#define LMC__CALL(w)                                                                               \
+    crc = root == NULL                                                                             \
+              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
           : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -5984,9 +6676,18 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
     memcpy(dst, src, size);
 }
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
- * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
- * does it (clang does not tell of -freciprocal-math alone). */
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -5997,256 +6698,801 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 #else
 #define LMC__VECTORS 0
 #endif
+
 #if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
-    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
-    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
-    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
-    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
-    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
-                                                const lmc__grid *grid)                             \
-    {                                                                                              \
-        lmc__i32_##isa p, above;                                                                   \
-        memcpy(&p, second, sizeof p);                                                              \
-        p &= 0x7FFFFFFF;                                                                           \
-        above = p > (int32_t)grid->floor;                                                          \
-        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
-        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
-        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
-        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
-        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
-    }                                                                                              \
-    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
-                                                 const lmc__i32_##isa *scale, int32_t min)         \
-    {                                                                                              \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q;                                                                          \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
-        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
-        memcpy(dst, &v, sizeof v);                                                                 \
-    }                                                                                              \
-    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
-                                              uint32_t scale, const lmc__grid *grid,               \
-                                              int32_t limit, int is_signed)                        \
-    {                                                                                              \
-        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
-                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q, t, sign, is;                                                             \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        is = t != 0;                                                                               \
-        t -= 1;                                                                                    \
-        sign = t << 31;                                                                            \
-        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
-        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
-        q = LMC__PICK(t, limit, q);                                                                \
-        t = q < -limit;                                                                            \
-        q = LMC__PICK(t, -limit, q);                                                               \
-        q *= (int32_t)grid->step;                                                                  \
-        t = q > high;                                                                              \
-        q = LMC__PICK(t, high, q);                                                                 \
-        t = q < low;                                                                               \
-        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
-        if (is_signed) q |= sign;                                                                  \
-        q &= is;                                                                                   \
-        memcpy(dst, &q, sizeof q);                                                                 \
-    }                                                                                              \
-    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
-                                                  uint32_t scale, const lmc__grid *grid)           \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-        if (grid->is_log) {                                                                        \
-            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
-            if (grid->is_signed)                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
-            else                                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
-        } else {                                                                                   \
-            lmc__i32_##isa scales = {0};                                                           \
-            scales += (int32_t)scale;                                                              \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
-        }                                                                                          \
-        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
-    }                                                                                              \
-    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
-                                                     const uint8_t *second, size_t n,              \
-                                                     const lmc__grid *grid)                        \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
-        }                                                                                          \
-        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
-    }                                                                                              \
-    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
-     * become. */                                                                                  \
-    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
-                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
-                                                 lmc__i32_##isa *exceptions)                       \
-    {                                                                                              \
-        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
-        lmc__u16_##isa narrow;                                                                     \
-        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
-        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
-        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
-        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
-        memcpy(symbols, &narrow, sizeof narrow);                                                   \
-        *exceptions -= is_bad;                                                                     \
-    }                                                                                              \
-    inline_attribute void lmc__quantize_step_##isa(                                                \
-        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-        lmc__i32_##isa *exceptions)                                                                \
-    {                                                                                              \
-        lmc__i32_##isa x, y, above, q;                                                             \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&x, src, sizeof x);                                                                 \
-        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
-        y = (lmc__i32_##isa)v;                                                                     \
-        above = y > 0x47800000; /* 65536.0 */                                                      \
-        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
-        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
-        y = x >> 31;                                                                               \
-        q = (q ^ y) - y;                                                                           \
-        y = q - grid->min;                                                                         \
-        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
-        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-    }                                                                                              \
-    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
-    {                                                                                              \
-        size_t sum = 0;                                                                            \
-        unsigned i;                                                                                \
-        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
-        return sum;                                                                                \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_rows_##isa(                                              \
-        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
-    {                                                                                              \
-        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
-        size_t i = 0;                                                                              \
-        scales += (int32_t)scale;                                                                  \
-        if (grid->is_log) {                                                                        \
-            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
-             * of two from step on (Hacker's Delight, 10-9) */                                     \
-            const uint32_t offset = scale + lmc__lowest(grid);                                     \
-            unsigned log2 = 0;                                                                     \
-            uint64_t magic;                                                                        \
-            int is_power;                                                                          \
-            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
-            is_power = (uint32_t)1 << log2 == grid->step;                                          \
-            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
-            for (; i + lanes <= n; i += lanes) {                                                   \
-                lmc__i32_##isa x, is_bad;                                                          \
-                lmc__u32_##isa u, t;                                                               \
-                memcpy(&x, src + 4 * i, sizeof x);                                                 \
-                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
-                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
-                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
-                if (is_power) t = u >> log2;                                                       \
-                else {                                                                             \
-                    const lmc__u64_##isa even =                                                    \
-                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
-                    const lmc__u64_##isa odd =                                                     \
-                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
-                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
-                }                                                                                  \
-                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
-                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
-                else is_bad |= x >> 31;                                                            \
-                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
-                                       &exceptions);                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
-        return lmc__sum_##isa(exceptions) +                                                        \
-               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
-                                                        const uint8_t *second, size_t n,           \
-                                                        const lmc__grid *grid)                     \
-    {                                                                                              \
-        lmc__i32_##isa exceptions = {0};                                                           \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
-        }                                                                                          \
-        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
-                                                                         second + 4 * i, n - i,    \
-                                                                         grid);                    \
-    }                                                                                              \
-    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
-                                                        uint32_t *count)                           \
-    {                                                                                              \
-        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
-        uint32_t rest;                                                                             \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__u32_##isa x;                                                                      \
-            lmc__i32_##isa is;                                                                     \
-            memcpy(&x, src + 4 * i, sizeof x);                                                     \
-            x &= 0x7FFFFFFFu;                                                                      \
-            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
-            counts -= is;                                                                          \
-            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
-        }                                                                                          \
-        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
-        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
-        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
-    }                                                                                              \
-    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
-                                                  const uint8_t *low, size_t n, unsigned low_bits) \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__u8_##isa h, l;                                                                    \
-            lmc__w16_##isa s;                                                                      \
-            memcpy(&h, high + i, sizeof h);                                                        \
-            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
-            if (low) {                                                                             \
-                memcpy(&l, low + i, sizeof l);                                                     \
-                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
-            }                                                                                      \
-            memcpy(symbols + i, &s, sizeof s);                                                     \
-        }                                                                                          \
-        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
-    }                                                                                              \
-    attribute static void lmc__cut_symbols_##isa(                                                  \
-        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__w16_##isa s;                                                                      \
-            lmc__u8_##isa part;                                                                    \
-            memcpy(&s, symbols + i, sizeof s);                                                     \
-            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
-            memcpy(high + i, &part, sizeof part);                                                  \
-            if (!low) continue;                                                                    \
-            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
-            memcpy(low + i, &part, sizeof part);                                                   \
-        }                                                                                          \
-        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
-    }
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
 #if LMC__NEON
-LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/grids_vec.inl -- */
+/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
+ * between
+ *
+ *     LMC__LANES        elements of 32 bits in a vector
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Each function has the name of the scalar one, and each line of a
+ * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
+ * element; LMC__PICK chooses by that. */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow. */
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
+ * that are no normal numbers are not either, but +0 always is: symbol 0. */
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+/* lowest: the scale plus the distance to the lower border of the lowest point. */
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 #if LMC__X86
-LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
-LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
@@ -6561,34 +7807,51 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+/* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
+static int lmc__rotates(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
+}
+
 /* == codec/half.h ================================================================================= */
 
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
+
+/* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
-/* F32 to F16, likewise. */
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach
-                                    infinity, as it should */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
         const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
                        half = (uint32_t)1 << (shift - 1);
         return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
     }
 }
 
+#ifndef LMC_NO_SNAPSHOT
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -6601,6 +7864,7 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
+#endif
 
 /* == codec/tree.h ================================================================================= */
 
@@ -6937,11 +8201,27 @@ typedef struct lmc__encoder {
 
 /* == codec/block_header.h ========================================================================= */
 
-/* The 24 bytes in front of each block (spec 7), written and read. They say all that is needed to
- * find the next block and to decode this one, but for its position, which their CRC covers: a block
- * that stands in another's place is refused as damaged. */
+/* The 24 bytes in front of each block (spec 7), written and read:
+ *
+ *     0  sync B1         a mark to look for in damaged files
+ *     1  coding          width | residual | joint | layout, see below
+ *     2  prediction      0: none; 1: the bytes that the caller or the run says
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 7.3)
+ *     4  n               elements
+ *     8  payload size    bytes that follow the header
+ *    12  content CRC     of the decoded bytes
+ *    16  base CRC        of the prediction; 0 without
+ *    20  header CRC      of position and bytes 0 .. 19
+ *
+ * That is all it takes to find the next block and to decode this one. The position, run and number
+ * of the block, is not stored, as both sides know it. The header's CRC covers it, so a block that
+ * stands in another's place is refused like a damaged one.
+ *
+ * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
+ * a mask mostly decodes to something. */
 
-/* The parts of byte 1, Coding. */
+/* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
+ * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
 #define LMC__RESIDUAL_SUBTRACT 4u
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
@@ -6951,6 +8231,7 @@ typedef struct lmc__block_crcs {
     uint32_t content, base;
 } lmc__block_crcs;
 
+/* CRC of the position, as if it stood in front, and of the header up to the CRC itself. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
                                      lmc_position position)
 {
@@ -6965,7 +8246,14 @@ static unsigned lmc__log2_width(unsigned width)
     return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
 }
 
+/* The largest block: its elements stored. */
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
 #ifndef LMC_NO_ENCODER
+/* coding, prediction, grouping: bytes 1 to 3. */
 static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
                                   unsigned grouping, size_t n, size_t payload_size,
                                   lmc__block_crcs crcs, const lmc__kernels *k,
@@ -6983,10 +8271,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written so. First what another version
- * may mean (UNSUPPORTED), or its blocks would be called corrupt; then numbers, from which the size
- * of the block follows; then which parts go together, by layout. Nothing of the payload is looked
- * at. The order is that of spec 7 (Checks), where a block breaks two rules. */
+/* A header whose CRC was right, so what breaks a rule was written like that.
+ *
+ * The order of checks is that of spec 7: it decides which error is reported where a block breaks
+ * two rules, and the conformance vectors test it.
+ *
+ *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
+ *      called corrupt
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
+ *      block is larger than its elements and a header
+ *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
+ *      or F32, with nothing else; joint planes need two planes and no prediction
+ *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
+ *      classes leave out, so there must be classes
+ *
+ * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];
@@ -6996,7 +8295,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
                    n_natural = grouping >> 4;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTISED && prediction <= 1 && grouping < 0x80,
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1 && grouping < 0x80,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -7010,7 +8309,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_QUANTISED)
+    if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
     if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
     LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);
@@ -7049,6 +8348,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 /* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
  * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
 
+#ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
  * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
@@ -7130,6 +8430,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         i += n_of[length];
     }
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan.h ================================================================================= */
 
@@ -7141,6 +8442,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  * all but agree that digit would decide what is written. The same input must give the same bytes on
  * every machine. */
 
+#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -7168,15 +8470,22 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* The order-0 information of counts, in bits, rounded down: total * log2(total) - the sum of counts
- * * log2(counts). */
-static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+/* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
+ * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
+ * lmc__log2 never descends. */
+static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
     int s;
     for (s = 0; s < 256; s++)
         if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
-    return bits > symbols ? (bits - symbols) >> 16 : 0;
+    return bits - symbols;
+}
+
+/* The same in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    return lmc__entropy_q16(counts, total) >> 16;
 }
 
 static unsigned lmc__count_symbols(const uint32_t counts[256])
@@ -7296,9 +8605,11 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/sample.h =============================================================================== */
 
+#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
@@ -7332,7 +8643,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 }
 
 /* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
+ * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -7352,6 +8663,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
+ */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {
@@ -7449,6 +8762,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_list.h ============================================================================= */
 
@@ -7469,11 +8783,17 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
  * and the list, which partitioning has overwritten, is gone. */
 
+#ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. */
+ * tree adds to the entropy is counted as a 200th.
+ *
+ * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
+ * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
+ * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
+ * numbers for each mask. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
     const uint64_t information =
@@ -7587,14 +8907,21 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room. */
+ * spare: a list of n. Returns 0 if there is no room.
+ *
+ * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
+ * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
     lmc__children children;
-    unsigned flat_depth, mode_size;
-    size_t n_right;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
@@ -7613,7 +8940,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
         return 1;
     }
     children = lmc__get_children(tree, node);
-    mode_size = lmc__has_mode(node.nesting, n);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
     mask = e->out + mode_size;
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
@@ -7626,7 +8953,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+ * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -7647,6 +8975,7 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
+/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
     if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
@@ -7732,8 +9061,9 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
- * there is no room. */
+#ifndef LMC_NO_QUANTIZE
+/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
+ * work and spare are lists. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, enum lmc_level level)
 {
@@ -7748,6 +9078,8 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_planes.h ========================================================================== */
 
@@ -7767,6 +9099,7 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * real blocks. The rest is packed without the gaps. The price is a larger tree, and a decoder that
  * puts the planes together again. */
 
+#ifndef LMC_NO_ENCODER
 /* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables in
  * turn, as for bytes: one would wait for its own last increment where neighbours are equal. With W
  * bits in an element, they are its bits W-2 to W-11 if it is rotated, else W-1 to W-10: all of them
@@ -7898,6 +9231,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
     return 1;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_planes.h =========================================================================== */
 
@@ -7912,7 +9246,9 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * Planes that stay raw are written by the split where they will stand in the payload, as long as
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
-/* The planes of a block, and how to make them again. */
+#ifndef LMC_NO_ENCODER
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -7969,7 +9305,16 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0. */
+ * elements have been read, also if the result is 0.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload
+ *
+ * With joint coding the packed rest of a plane comes before the top plane, as its place in the
+ * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
+ * not fit, raw would not do either: the symbols alone do not restore the plane. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -8026,6 +9371,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_delta.h =========================================================================== */
 
@@ -8043,6 +9389,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
+#ifndef LMC_NO_ENCODER
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
@@ -8060,7 +9407,10 @@ typedef struct lmc__delta {
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-/* The bucket of a residual: 0 .. 15, then two for each octave. */
+/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
+ * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
+ * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
+ * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
@@ -8101,6 +9451,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
+ */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -8141,7 +9493,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Merges class c with the next one; those behind move up. */
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -8159,7 +9512,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits. */
+ * delta->grouping, subtract and bits.
+ *
+ * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
+ * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
+ * which there may be 256. */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -8283,7 +9640,11 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction. */
+ * whatever the sample says, so that a block never gets larger by its prediction.
+ *
+ * The estimates for both ways come from one sample and are off by some percent, so they decide only
+ * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
+ * after all is compared with the other way. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -8312,6 +9673,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_delta.h ============================================================================ */
 
@@ -8328,6 +9690,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
+#ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
@@ -8338,7 +9701,10 @@ typedef struct lmc__grouped {
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask. */
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
+ * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
+ * zero.) */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -8393,7 +9759,10 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. Returns 0 if there is no room. */
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements. That takes as long as the first time, but it happens only where a sample was
+ * unlucky; a copy of each list would cost every block something. Those that are written already are
+ * made for nothing, and come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -8407,7 +9776,10 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are, and it takes the prediction's CRC on the way. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -8438,185 +9810,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
-
-/* == codec/put_quantised.h ======================================================================== */
-
-#define LMC__QUANTISED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTISED_STRIP 1024u
-
-struct lmc_quantizer {
-    lmc_quantizer_info info;
-    void *alloc_user;
-    unsigned width;   /* of an element: 2 or 4 */
-    int is_recovered; /* of elements that are quantised already: what it does not give back exactly
-                         is coded without it */
-    uint64_t n;       /* elements of the tensor */
-    int is_predicted; /* scales by the second moment; else those of groups */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; behind table_size: 0 */
-    uint8_t
-        *codes; /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
-    size_t n_codes;
-    uint64_t group_size;
-    uint16_t *scales; /* of the groups: the upper halves of F32 */
-    size_t n_groups;
-};
-
-/* n elements as F32; the result may be src. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-/* The scales of elements from number first of a tensor on: how many of n have that of the first. */
-LMC__INLINE size_t lmc__get_group(const lmc_quantizer *q, uint64_t first, size_t n, uint32_t *scale)
-{
-    const uint64_t group = first / q->group_size;
-    *scale = (uint32_t)q->scales[group] << 16;
-    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
-}
-
-/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are
- * restored to, high and low their codes, or those of zero for exceptions, which stay as they are.
- * src (and second) are elements as they come; dst may be one of them. low may be NULL where there
- * are no low bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high,
-                                  uint8_t *low, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
-                                  const uint8_t *second, uint64_t first, size_t n)
-{
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP];
-    uint16_t kept[LMC__QUANTISED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s =
-                                                                     q->is_predicted
-                                                                         ? lmc__widen(wide_second,
-                                                                                      second, n,
-                                                                                      q->width)
-                                                                         : NULL;
-    uint16_t *valid = symbols;
-    size_t exceptions = 0, i, part;
-    uint8_t *restored = dst;
-    uint32_t scale;
-    if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-        }
-    if (exceptions) {
-        valid = kept;
-        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
-        if (q->width == 4) memcpy(wide, src, 4 * n); /* dst may be src */
-    }
-    if (q->table_size) { /* the nearest that the table has */
-        const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) high[i] = codes[valid[i]];
-        k->look_up(kept, high, n, q->table);
-        valid = kept;
-    } else k->cut_symbols(high, low, valid, n, q->low_bits);
-    if (q->width == 2) restored = q->is_predicted ? wide_second : wide;
-    if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;
-    if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
-        }
-    for (i = 0; i < n && exceptions; i++)
-        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, wide + 4 * i, 4);
-    if (q->width == 2)
-        for (i = 0; i < n;
-             i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
-            const uint32_t v = lmc__load32(restored + 4 * i);
-            lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-        }
-    return exceptions;
-}
-
-/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
- * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
-static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
-                                 uint8_t *content, const uint8_t *src, const uint8_t *second,
-                                 uint64_t first, size_t n, enum lmc_level level,
-                                 lmc__block_crcs *crcs)
-{
-    const unsigned width = q->width;
-    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
-                   *const work = lmc__push_list(&e->stack, n);
-    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
-    uint8_t *positions, *values;
-    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0,
-                       table_bytes = 2 * (size_t)q->table_size;
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    int fits = 1;
-    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
-    e->out = dst;
-    e->end = dst + lmc__min(cap, n * width - 1);
-    crcs->content = 0;
-    crcs->base = q->is_predicted ? e->k->crc32c(0, second, n * width) : 0;
-    /* Positions are made where they will stand, values behind the most of them that fit. */
-    fits = (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
-    positions = e->out + LMC__QUANTISED_HEADER + table_bytes;
-    max_exceptions = fits ? (size_t)(e->end - positions) / (4 + width) : 0;
-    values = positions + 4 * max_exceptions;
-    for (i = 0; i < n; i += part) {
-        size_t exceptions;
-        part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols,
-                                         content + i * width, src + i * width,
-                                         second ? second + i * width : NULL, first + i, part);
-        crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
-        for (j = 0; j < part && exceptions; j++) {
-            if (symbols[j] != LMC__EXCEPTION) continue;
-            if (n_exceptions == max_exceptions) fits = 0;
-            if (!fits) continue;
-            lmc__store32(positions + 4 * n_exceptions, (uint32_t)(i + j));
-            memcpy(values + width * n_exceptions++, content + (i + j) * width, width);
-        }
-    }
-    if (!fits) return 0;
-    memset(dst, 0, LMC__QUANTISED_HEADER);
-    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
-                       (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
-                       (q->table_size ? LMC__METHOD_TABLE : 0));
-    dst[1] = (uint8_t)q->low_bits;
-    lmc__store16(dst + 2, (uint16_t)q->table_size);
-    lmc__store32(dst + 4, (uint32_t)q->grid.min);
-    lmc__store32(dst + 8, q->grid.step);
-    lmc__store32(dst + 28, (uint32_t)n_exceptions);
-    for (i = 0; i < q->table_size; i++)
-        lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
-    memmove(positions + 4 * n_exceptions, values, width * n_exceptions);
-    e->out = positions + (4 + width) * n_exceptions;
-    if (q->is_predicted) {
-        lmc__store32(dst + 12, (uint32_t)q->grid.bias);
-        lmc__store32(dst + 16, q->grid.floor);
-    } else {
-        const uint64_t first_group = first / q->group_size;
-        uint8_t *const top = e->stack.top;
-        uint8_t *row;
-        lmc__store32(dst + 20, (uint32_t)q->group_size);
-        lmc__store32(dst + 24, (uint32_t)((first_group + 1) * q->group_size - first));
-        n_groups = (size_t)((first + n - 1) / q->group_size - first_group) + 1;
-        if ((row = lmc__push_list(&e->stack, n_groups)) == NULL) return 0;
-        for (j = 0; j < 2; j++) {
-            for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[first_group + i] >> 8 * j);
-            if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
-        }
-        e->stack.top = top;
-    }
-    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
-    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
-    return (size_t)(e->out - dst);
-}
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_block.h ============================================================================ */
 
@@ -8624,6 +9818,7 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_bound_block says. */
 
+#ifndef LMC_NO_ENCODER
 /* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
@@ -8717,7 +9912,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -8737,11 +9932,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
  * and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
@@ -8758,47 +9948,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
-
-/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
-static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const uint8_t *src, size_t size,
-                                             const uint8_t *second, const lmc_quantizer *q,
-                                             uint64_t first, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
-                                             const uint8_t **content)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t n = size / q->width;
-    lmc__block_crcs crcs;
-    uint8_t *restored;
-    size_t cap, payload_size;
-    lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    restored = lmc__push_list(&e.stack, size);
-    if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size =
-        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
-    if (payload_size)
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
-                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
-    else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
-        memcpy(payload, restored, size);
-        crcs.base = 0;
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, crcs, k, position);
-    }
-    *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
-    return LMC_OK;
-}
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/get_list.h ============================================================================= */
 
@@ -9023,7 +10173,9 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *                                                                                        +-> CRC
  */
 
-/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
+ * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
+ * gaps that belong to no element must be zero, as all unused bits. */
 static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
 {
     size_t i;
@@ -9066,7 +10218,9 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. */
+/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
+ * before the join: what is left over is an error that must not be found after the output is
+ * written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -9103,12 +10257,23 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_delta.h ============================================================================ */
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
- * read twice: once to count the elements of each class, which says how long the lists are, and for
- * its CRC, before anything is written; and once when the kernel ungroup takes each element's
- * residual from the list of its class and adds the prediction. The output may be the prediction
- * itself: an element of it is read before it is written, at the same place. Without classes and a
- * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+ *
+ *     prediction -> keys -> elements of each class, CRC
+ *     payload    -> lists of each class and plane, as long as that
+ *     prediction, lists -> residual by residual -> elements, CRC
+ *
+ * The prediction is read twice. First by the kernel count_classes: how many elements each class has
+ * says how long its lists are, and the CRC says whether it is the right prediction, before anything
+ * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
+ * class and adds it.
+ *
+ * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
+ * of them, before it writes at the same place, and nothing reads that place later: the lists lie
+ * elsewhere, and the classes were counted before.
+ *
+ * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ */
 
 /* What the start of the payload says. */
 typedef struct lmc__grouped_payload {
@@ -9119,7 +10284,11 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+ *
+ * The prediction is compared when the thresholds are known and before any mask is read, for with
+ * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
+ * be BASE_WRONG, not CORRUPT. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -9153,8 +10322,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
- * between the coded ones. */
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
+ * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
+ * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
+ * where all are, the list is used as it is. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -9176,7 +10347,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. */
+/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
+ * constants are written out; that is rare, so it need not be fast. */
 static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
                                        size_t n, unsigned width, int rotate, uint32_t *crc)
 {
@@ -9221,50 +10393,561 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
+/* == codec/quant_params.h ========================================================================= */
+
+/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
+ * machine's registers and no option of a compiler can change it. The limits of scales keep it
+ * normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction, which the decoder has, too. For the first
+ * moment of an optimizer that is the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others.
+ *
+ * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
+ * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ *
+ * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
+ * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
+ *
+ * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
+ * of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
+                         A block that does not is coded without loss */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/put_quantised.h ======================================================================== */
+
+/* Encodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
+
+/* The elements of a block, or of a part of it. */
+typedef struct lmc__quant_source {
+    const uint8_t *elements;
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
+    size_t n;
+} lmc__quant_source;
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* The scale of element number first of the tensor; returns how many of n elements share it. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
+{
+    const uint64_t group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
+ * LMC__EXCEPTION. */
+static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
+                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
+                                uint64_t first, size_t n)
+{
+    size_t exceptions = 0, i, part;
+    uint32_t scale;
+    if (q->is_predicted) return k->quantize_updates(symbols, x, s, n, &q->grid);
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
+    }
+    return exceptions;
+}
+
+/* The inverse: the points of n symbols, none of them LMC__EXCEPTION, as F32. dst may be s. */
+static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                                 const uint16_t *symbols, const uint8_t *s, uint64_t first,
+                                 size_t n)
+{
+    size_t i, part;
+    uint32_t scale;
+    if (q->is_predicted) {
+        k->restore_updates(dst, symbols, s, n, &q->grid);
+        return;
+    }
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore_rows(dst + 4 * i, symbols + i, part, scale, &q->grid);
+    }
+}
+
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
+typedef struct lmc__quant_strip {
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
+} lmc__quant_strip;
+
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
+static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
+                                      const lmc__quant_strip *strip, size_t exceptions,
+                                      uint16_t *room)
+{
+    const size_t n = strip->source.n;
+    const uint16_t *symbols = strip->symbols;
+    size_t i;
+    if (exceptions) {
+        for (i = 0; i < n; i++) room[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
+        symbols = room;
+    }
+    if (q->table_size) { /* not each symbol has a code: take the nearest that has */
+        const uint8_t *const codes = q->codes;
+        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
+        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
+        k->look_up(room, high, n, q->table);
+        return room;
+    }
+    k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
+    return symbols;
+}
+
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
+static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
+                                const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const size_t exceptions =
+        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
+    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
+    return exceptions;
+}
+
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
+static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
+                                 const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    const size_t n = in->n;
+    uint8_t *const dst = strip->dst;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
+    for (i = 0; i < n; i++) {
+        /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
+         * quiet. */
+        const uint32_t v = lmc__load32(restored + 4 * i);
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+    }
+    return exceptions;
+}
+
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
+{
+    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
+}
+
+/* Part of a block: n elements from number i on. */
+static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
+                                      size_t n)
+{
+    lmc__quant_source part;
+    part.elements = source->elements + i * width;
+    part.second = source->second ? source->second + i * width : NULL;
+    part.first = source->first + i;
+    part.n = n;
+    return part;
+}
+
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
+typedef struct lmc__exceptions {
+    uint8_t *positions, *values;
+    size_t n, max;
+} lmc__exceptions;
+
+/* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
+ * room. */
+static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
+                               const uint8_t *elements, unsigned width, size_t i, size_t n)
+{
+    size_t j;
+    for (j = 0; j < n; j++) {
+        if (symbols[j] != LMC__EXCEPTION) continue;
+        if (to->n == to->max) return 0;
+        lmc__store32(to->positions + 4 * to->n, (uint32_t)(i + j));
+        memcpy(to->values + width * to->n++, elements + j * width, width);
+    }
+    return 1;
+}
+
+/* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
+static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_source *source, uint8_t *content, uint8_t *high,
+                                  uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    lmc__quant_strip strip;
+    size_t i, n;
+    int fits = 1;
+    strip.symbols = symbols;
+    crcs->content = 0;
+    for (i = 0; i < source->n; i += n) {
+        n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(source, width, i, n);
+        strip.dst = content + i * width;
+        strip.high = high + i;
+        strip.low = low ? low + i : NULL;
+        if (lmc__quantize_strip(k, q, &strip) && fits)
+            fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
+        crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
+    }
+    crcs->base = q->is_predicted ? k->crc32c(0, source->second, source->n * width) : 0;
+    return fits;
+}
+
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
+static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
+                                    size_t n_exceptions)
+{
+    size_t i;
+    memset(dst, 0, LMC__QUANTIZED_HEADER);
+    dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
+                       (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
+                       (q->table_size ? LMC__METHOD_TABLE : 0));
+    dst[1] = (uint8_t)q->low_bits;
+    lmc__store16(dst + 2, (uint16_t)q->table_size);
+    lmc__store32(dst + 4, (uint32_t)q->grid.min);
+    lmc__store32(dst + 8, q->grid.step);
+    if (q->is_predicted) {
+        lmc__store32(dst + 12, (uint32_t)q->grid.bias);
+        lmc__store32(dst + 16, q->grid.floor);
+    } else {
+        const uint64_t group = first / q->group_size;
+        lmc__store32(dst + 20, (uint32_t)q->group_size);
+        lmc__store32(dst + 24, (uint32_t)((group + 1) * q->group_size - first));
+    }
+    lmc__store32(dst + 28, (uint32_t)n_exceptions);
+    for (i = 0; i < q->table_size; i++)
+        lmc__store16(dst + LMC__QUANTIZED_HEADER + 2 * i, q->table[i + 1]);
+}
+
+/* The scales of the groups that n elements from number first are in: a list of their low bytes,
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
+static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
+                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+{
+    const uint64_t group = first / q->group_size;
+    const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
+    uint8_t *const top = e->stack.top, *const row = lmc__push_list(&e->stack, n_groups);
+    size_t i;
+    unsigned j;
+    if (!row) return 0;
+    for (j = 0; j < 2; j++) {
+        for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
+        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+    }
+    e->stack.top = top;
+    return 1;
+}
+
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
+static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
+                                 size_t cap, const lmc__quant_source *source, uint8_t *content,
+                                 enum lmc_level level, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
+    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
+                   *const work = lmc__push_list(&e->stack, n);
+    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
+    lmc__exceptions exceptions;
+    int fits;
+    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    fits = (size_t)(e->end - e->out) > fixed;
+    exceptions.n = 0;
+    exceptions.max = fits ? ((size_t)(e->end - e->out) - fixed) / (4 + width) : 0;
+    exceptions.positions = fits ? dst + fixed : dst;
+    exceptions.values = exceptions.positions + 4 * exceptions.max;
+    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crcs)) return 0;
+    if (!fits) return 0;
+    lmc__put_quantized_head(dst, q, source->first, exceptions.n);
+    e->out = exceptions.positions + 4 * exceptions.n;
+    memmove(e->out, exceptions.values, width * exceptions.n);
+    e->out += width * exceptions.n;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
+    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    return (size_t)(e->out - dst);
+}
+
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = source->n * q->width;
+    unsigned flags = lmc__log2_width(q->width) | LMC__LAYOUT_QUANTIZED << 5, prediction;
+    lmc__block_crcs crcs;
+    uint8_t *restored;
+    size_t cap, payload_size;
+    lmc__encoder e;
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    restored = lmc__push_list(&e.stack, size);
+    if (restored == NULL) return LMC_ERR_WORKSPACE;
+    payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
+    if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
+        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+    prediction = q->is_predicted ? 1 : 0;
+    if (payload_size == 0) {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(payload, restored, size);
+        flags = lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5;
+        prediction = 0;
+        crcs.base = 0;
+    }
+    lmc__put_block_header(out, flags, prediction, 0, source->n, payload_size, crcs, k, position);
+    *content = restored;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+#else
+
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
+    (void)position, (void)ws, (void)ws_size, (void)content;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif
+
 /* == codec/get_quantised.h ======================================================================== */
 
-/* What the head of a quantised block's payload says. */
-typedef struct lmc__quantised {
-    lmc__grid grid;
-    unsigned low_bits, table_size;
-    uint32_t group_size, first_group, n_exceptions;
-    size_t n_groups;
-    uint16_t table[256];               /* of codes */
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* their low bytes, their high ones */
-} lmc__quantised;
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
+#ifndef LMC_NO_QUANTIZE
+
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
+typedef struct lmc__quantized_head {
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
+    uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
+    size_t n_groups;
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
+} lmc__quantized_head;
+
+/* The layout, in the header of a block that was checked. */
+LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
-    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value,
-                   high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
+    return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
+}
+
+/* The scale of the block's group number i, as the bits of an F32. */
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
+{
+    const lmc__side *const s = head->scales;
+    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
+                   high = s[1].list ? s[1].list[i] : s[1].value;
     return low << 16 | high << 24;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
-static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q,
-                                               const lmc_block_info *info, uint8_t *spare)
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
+static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
+                                                 const lmc_block_info *info)
 {
-    const uint8_t *const p = d->in;
+    lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
-    uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
-    memset(q, 0, sizeof *q);
+    const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
+                   group_size = lmc__load32(p + 20);
+    memset(head, 0, sizeof *head);
     LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->width = info->width;
+    q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
-    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
+    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
-    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12)
-                                                   : -(int32_t)(0u - lmc__load32(p + 12));
+    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
-    q->group_size = lmc__load32(p + 20);
-    q->first_group = lmc__load32(p + 24);
-    q->n_exceptions = lmc__load32(p + 28);
+    q->group_size = group_size;
+    head->first_group = lmc__load32(p + 24);
+    head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -9272,50 +10955,85 @@ static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
+     */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 &&
-                       q->first_group == 0,
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                       head->first_group == 0,
                    LMC_ERR_CORRUPT);
     } else {
         LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 &&
-                       q->first_group <= q->group_size,
+        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                       head->first_group <= group_size,
                    LMC_ERR_CORRUPT);
-        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
+        head->n_groups = 1;
+        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
-    d->in += LMC__QUANTISED_HEADER;
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    return LMC_OK;
+}
+
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
+ */
+static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
+                                               const lmc_block_info *info, uint8_t *spare)
+{
+    lmc__quant_params *const q = &head->params;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
+    d->in += LMC__QUANTIZED_HEADER;
     LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions,
+                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
                LMC_ERR_CORRUPT);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
         LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
         previous = q->table[i];
     }
-    q->positions = d->in;
-    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
+    head->positions = d->in;
+    for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
         previous = position;
     }
-    q->values = d->in;
-    d->in += info->width * (size_t)q->n_exceptions;
+    head->values = d->in;
+    d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < q->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest,
+    for (i = 0; i < head->n_groups; i++)
+        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
                    LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than most. */
+/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
+static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
+                                                const uint8_t *src, const lmc_block_info *info,
+                                                void *ws, size_t ws_size)
+{
+    lmc__decoder d;
+    uint8_t *spare;
+    d.k = k;
+    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+    d.in = src + LMC_BLOCK_HEADER_SIZE;
+    d.end = src + info->encoded_size;
+    spare = lmc__push_list(&d.stack, info->n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    return lmc__get_quantized_head(&d, head, info, spare);
+}
+
+/* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones,
-                   add = (127 - (most & 0x7F)) *
-                         ones; /* to 7 bits: a carry into the eighth if they are more */
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
     uint64_t more = 0;
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
@@ -9327,7 +11045,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -9335,97 +11054,134 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                          const lmc_block_info *info, uint32_t *crc)
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
+static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, const lmc__quantized_head *head,
+                                      const lmc__side *high, const lmc__side *low)
 {
+    const lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP],
-        low_room[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__quantised q;
-    lmc__side high, low;
-    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
-    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
-    LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (q.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size)
-                             : high.value <= q.table_size,
-                   LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
-    *crc = 0;
-    group_end = q.first_group;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+        low_room[LMC__QUANTIZED_STRIP];
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    uint32_t crc = 0;
     for (i = 0; i < n; i += part) {
-        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
-         * from there */
-        uint8_t *const out = dst + i * width, *const restored =
-                                                  width == 4 && !d->ahead.data ? out : wide;
-        const uint8_t *const codes =
-            lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
-        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
+        /* Where F32 go past the caches (d->ahead), the CRC is taken before, so they are made in
+         * `wide`; BF16 are made there anyway. */
+        uint8_t *const out = dst + i * width;
+        uint8_t *const restored = width == 4 && !d->ahead.data ? out : wide;
+        const uint8_t *codes;
+        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, part, room);
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
         else
             d->k->join_symbols(symbols, codes,
-                               q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part,
-                               q.low_bits);
+                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits);
         if (base)
             d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q.grid);
+                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
         else
             for (j = 0; j < part; j += step) {
                 if (i + j == group_end) {
                     group++;
-                    group_end += q.group_size;
+                    group_end += (size_t)q->group_size;
                 }
                 step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group),
-                                   &q.grid);
+                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
+                                   &q->grid);
             }
-        LMC__PREFETCH(
-            (const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
+        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
-        for (; exception < q.n_exceptions &&
-               (place = lmc__load32(q.positions + 4 * exception)) < i + part;
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        for (; exception < head->n_exceptions &&
+               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
-            memcpy(restored + width * (place - i), q.values + width * exception, width);
-        *crc = d->k->crc32c(*crc, restored, part * width);
+            memcpy(restored + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, restored, part * width);
         if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
     if (d->ahead.data) LMC__FENCE_STREAMS();
+    return crc;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__quantized_head head;
+    lmc__side high, low;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
+    low.list = NULL;
+    low.value = 0;
+    if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
+     */
+    if (head.params.table_size)
+        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size,
+                   LMC_ERR_CORRUPT);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
+    *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
 
-/* == codec/get_block.h ============================================================================ */
+#else
 
-#ifndef LMC_NO_QUANTIZE
+/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    (void)d, (void)dst, (void)base, (void)info, (void)crc;
+    return LMC_ERR_UNSUPPORTED;
+}
+
 #endif
 
-/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
- * anything is done with it: the header when it is read; the size and the CRC of the prediction
- * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
- * content. So a wrong base is told from damage, and a caller that applies a delta to the base
- * itself loses nothing if the base is the wrong one. */
+/* == codec/get_block.h ============================================================================ */
 
-/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+/* Decoding a block:
+ *
+ *     header -> prediction -> payload -> content
+ *     CRC       size, CRC     each rule  CRC
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The prediction, before an element is decoded: so a wrong base is told from damage, and who
+ * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
+ * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
+ * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
+ * is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
     const unsigned coding = src[1], grouping = src[3];
     const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTISED)
-#ifndef LMC_NO_QUANTIZE
-        return lmc__get_quantised(d, dst, base, info, crc);
-#else
-        return LMC_ERR_UNSUPPORTED;
-#endif
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
+        return lmc__get_quantized(d, dst, base, info, crc);
     if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
     return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
                            crc);
@@ -9457,6 +11213,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
     return LMC_OK;
 }
 
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -9481,6 +11240,1429 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
+/* == quantise/quantizer.h ========================================================================= */
+
+/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+struct lmc_quantizer {
+    lmc__quant_params params;
+    lmc_quantizer_info info;
+    void *alloc_user;
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
+};
+
+/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
+ * quantiser, or one that keeps the tensor as it is. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    return q && !q->info.is_lossless ? &q->params : NULL;
+}
+
+/* What a tensor of such parameters has lost. */
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
+
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
+ * as groups, and whoever codes elements looks them up without a further question. */
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    if (!lmc__get_quant_params(q)) return LMC_OK;
+    return (dtype == LMC_F32 || dtype == LMC_BF16) && lmc_dtype_width(dtype) == q->params.width &&
+                   size == q->n * q->params.width
+               ? LMC_OK
+               : LMC_ERR_ARGUMENT;
+}
+
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
+ * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
+ * below 2^31. */
+static uint32_t lmc__max_points(const lmc__grid *grid)
+{
+    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
+    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
+}
+
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
+{
+    unsigned best;
+    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
+    best = *code;
+    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
+    if (*code < q->table_size && q->table[*code + 1] > s &&
+        (uint32_t)(q->table[*code + 1] - s) < *distance) {
+        best = *code + 1;
+        *distance = q->table[best] - s;
+    }
+    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
+        best = 0;
+        *distance = s > zero ? s - zero : zero - s;
+    }
+    return best;
+}
+
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
+static uint32_t lmc__zero_symbol(const lmc__grid *grid)
+{
+    return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
+}
+
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
+static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                           uint64_t offset, size_t size, const uint8_t *second)
+{
+    const lmc__kernels *const k = lmc__get_kernels();
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
+    lmc__quant_source source;
+    lmc__quant_strip strip;
+    size_t i, n;
+    if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
+    if (q->is_recovered) return LMC_OK; /* they come out as they go in */
+    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
+    source.elements = data;
+    source.second = second;
+    source.first = offset / q->width;
+    source.n = size / q->width;
+    strip.symbols = symbols;
+    strip.high = high;
+    strip.low = q->low_bits ? low : NULL;
+    for (i = 0; i < source.n; i += n) {
+        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(&source, q->width, i, n);
+        strip.dst = data + i * q->width;
+        (void)lmc__quantize_strip(k, q, &strip);
+    }
+    return LMC_OK;
+}
+
+/* Also of a quantiser that is made half: what was not allocated is NULL. */
+LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+{
+    if (!q) return;
+    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
+    if (q->params.scales)
+        (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
+                          0);
+    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+}
+
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+{
+    if (!q || !info) return LMC_ERR_ARGUMENT;
+    *info = q->info;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
+                                     size_t size, const void *second)
+{
+    unsigned width;
+    if (!q || (!data && size)) return LMC_ERR_ARGUMENT;
+    width = q->params.width;
+    if (offset % width || size % width || offset > q->n * width || size > q->n * width - offset)
+        return LMC_ERR_ARGUMENT;
+    if (q->info.is_lossless) return LMC_OK;
+    return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
+}
+
+#else
+
+/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    (void)q;
+    return NULL;
+}
+
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
+{
+    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
+    (void)q;
+    return none;
+}
+
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    (void)dtype, (void)size;
+    return q ? LMC_ERR_UNSUPPORTED : LMC_OK;
+}
+
+LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                                uint64_t offset, size_t size, const uint8_t *second)
+{
+    (void)q, (void)data, (void)offset, (void)size, (void)second;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif
+
+/* == quantise/clusters.h ========================================================================== */
+
+/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
+ * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
+ * best clustering are intervals.) All in integers, so every machine finds the same cells.
+ *
+ * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
+ * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
+ * up to a whole number, so what is found is the least within one for each cell.
+ *
+ * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
+ *
+ *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
+ *
+ * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
+ * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
+ * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
+ * new begin takes over at the end of the queue, from a place that is found by halving. That is
+ * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
+ * one-dimensional dynamic programming, 1990).
+ *
+ * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
+ * has a number of cells that is best, fewer the higher the price: the price is found by halving,
+ * and the cells are the best of their number. Several numbers are best at once only at single
+ * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
+ * of theirs. Some dozen prices are tried. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__MAX_BINS 4096u
+/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
+ * most, below 2^64. */
+#define LMC__MAX_COUNT ((uint32_t)1 << 19)
+
+/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
+typedef struct lmc__clusters {
+    size_t n;
+    uint32_t count[LMC__MAX_BINS + 1];
+    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
+    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
+    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
+    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
+    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
+    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
+} lmc__clusters;
+
+/* Counts are halved until their sum is in range; bins that have any keep at least one. */
+static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
+{
+    uint64_t total = 0;
+    unsigned shift = 0;
+    size_t i;
+    for (i = 0; i < n; i++) total += counts[i];
+    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
+    c->n = n;
+    c->count[0] = 0;
+    c->sum[0] = c->square[0] = 0;
+    for (i = 0; i < n; i++) {
+        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
+        c->count[i + 1] = c->count[i] + count;
+        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
+        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
+    }
+}
+
+/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
+ * a: smaller numbers, whose square fits. */
+LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
+{
+    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
+    if (count == 0) return 0;
+    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
+           sum * sum / count;
+}
+
+/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
+LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
+{
+    return c->best[begin] + lmc__cell_cost(c, begin, end);
+}
+
+/* The best cells at a price; returns their number. The queue is [head, tail). */
+static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
+{
+    const size_t n = c->n;
+    size_t head = 0, tail = 1, i;
+    c->best[0] = 0;
+    c->cells[0] = 0;
+    c->candidate[0] = 0;
+    c->from[0] = 1;
+    for (i = 1; i <= n; i++) {
+        size_t j;
+        while (head + 1 < tail && c->from[head + 1] <= i) head++;
+        j = c->candidate[head];
+        c->best[i] = lmc__cut_cost(c, j, i) + price;
+        c->begin[i] = (uint16_t)j;
+        c->cells[i] = (uint16_t)(c->cells[j] + 1);
+        if (i == n) break;
+        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
+         * begin to be best: they never are. */
+        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
+                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
+            tail--;
+        j = c->candidate[tail - 1];
+        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
+            /* i takes over from j, after the first end for which j is best. */
+            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
+            while (low < high) {
+                const size_t middle = low + (high - low) / 2;
+                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
+                else low = middle + 1;
+            }
+            c->candidate[tail] = (uint16_t)i;
+            c->from[tail++] = (uint16_t)low;
+        }
+    }
+    return c->cells[n];
+}
+
+/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
+ * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
+ * it falls by 2 * all / j^3. */
+static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
+{
+    const uint64_t all = lmc__cell_cost(c, 0, c->n);
+    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
+    unsigned n = lmc__cut_cells(c, high), i;
+    size_t end;
+    while (n > k) {
+        low = high;
+        high = 4 * high;
+        n = lmc__cut_cells(c, high);
+    }
+    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
+     * or the price is known to a 4096th. */
+    while (n != k && high - low > high / 4096 + 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        const unsigned found = lmc__cut_cells(c, middle);
+        if (found > k) low = middle;
+        else {
+            high = middle;
+            n = found;
+        }
+    }
+    n = lmc__cut_cells(c, high);
+    for (i = n, end = c->n; i > 0; i--) {
+        ends[i - 1] = (uint16_t)end;
+        end = c->begin[end];
+    }
+    return n;
+}
+
+#endif
+
+/* == quantise/fit_sample.h ======================================================================== */
+
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+#define LMC__FIT_CHUNK 16384u               /* elements that are read at once */
+#define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
+#define LMC__SYMBOLS 65536u
+
+/* 0.7 MiB, allocated while a fit lasts. */
+typedef struct lmc__fit {
+    const lmc__kernels *k;
+    const lmc_quantizer_options *options;
+    lmc_elements elements;
+    /* What is being made; not yet of use to others. */
+    lmc_quantizer *q;
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
+    uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
+    const uint8_t *x, *s;
+    uint16_t symbols[LMC__FIT_CHUNK];
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
+    uint32_t bins[LMC__MAX_BINS];
+    uint16_t ends[256];
+    lmc__clusters clusters;
+} lmc__fit;
+
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
+static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__quant_params *const q = &f->q->params;
+    const size_t size = n * q->width;
+    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
+    f->s = NULL;
+    if (!q->is_predicted) return LMC_OK;
+    LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));
+    if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
+    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
+    return LMC_OK;
+}
+
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
+static uint64_t lmc__get_stride(const lmc_quantizer *q)
+{
+    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
+}
+
+static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
+{
+    return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+}
+
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__get_stride(q);
+    uint64_t at, seen = 0;
+    size_t i;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
+        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
+        seen += n;
+    }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
+    return LMC_OK;
+}
+
+/* The first and the last point that occur; 0, 0 if none does. */
+static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
+{
+    uint32_t s;
+    *first = *last = 0;
+    for (s = 1; s < LMC__EXCEPTION; s++)
+        if (f->counts[s]) {
+            if (!*first) *first = s;
+            *last = s;
+        }
+}
+
+#endif
+
+/* == quantise/fit_scales.h ======================================================================== */
+
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
+#define LMC__OCTAVE ((int32_t)1 << 23)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
+#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
+#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+
+/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+static enum lmc_status lmc__fit_scales(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t group_size = q->params.group_size;
+    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
+                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    uint64_t at, sum = 0, count = 0;
+    uint16_t *scales;
+    size_t n;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
+    if (!scales) return LMC_ERR_MEMORY;
+    q->params.scales = scales;
+    for (at = 0; at < q->n; at += n) {
+        size_t i, part;
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / group_size,
+                           end = lmc__min64((group + 1) * group_size, q->n);
+            uint32_t normal;
+            part = (size_t)lmc__min64(n - i, end - at - i);
+            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
+            count += normal;
+            /* The group ends here, not with the chunk alone. */
+            if (at + i + part == end) {
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                               scale =
+                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
+                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                sum = count = 0;
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
+ * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
+ * the distance of the bits from those of 1. */
+static void lmc__fit_floor(lmc__fit *f)
+{
+    lmc__grid *const grid = &f->q->params.grid;
+    const float eps = (float)(f->options->eps > 0 ? f->options->eps : 1e-8);
+    uint32_t bits;
+    memcpy(&bits, &eps, 4);
+    grid->floor = bits > 0x3F800000u / 2 ? 2 * bits - 0x3F800000u : 0;
+    if (grid->floor > 0x7F800000u) grid->floor = 0x7F800000u;
+}
+
+/* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
+ * reaches; *found: there is one within the format's limits. Few that are far above all others, as
+ * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__grid *const grid = &q->params.grid;
+    const uint64_t stride = lmc__get_stride(q);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
+    int64_t largest = INT64_MIN / 2, usual;
+    uint64_t at;
+    uint32_t octave = 512, above = 0, total = 0;
+    size_t i;
+    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i++) {
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
+                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
+            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
+            if (ratio > largest) largest = ratio;
+            f->bins[(ratio >> 23) + 256]++;
+            total++;
+        }
+    }
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
+    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
+    usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
+    if (largest > usual) largest = usual;
+    largest -= 14 * (int64_t)LMC__OCTAVE;
+    *found = largest >= -LMC__MAX_BIAS && largest <= LMC__MAX_BIAS;
+    if (*found) grid->bias = (int32_t)largest;
+    return LMC_OK;
+}
+
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
+static void lmc__coarsen(lmc_quantizer *q, int32_t by)
+{
+    size_t i;
+    if (q->params.is_predicted) {
+        const int32_t bias = q->params.grid.bias + by;
+        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
+                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
+                                                     : bias;
+        return;
+    }
+    for (i = 0; i < q->n_groups; i++) {
+        const int32_t scale = q->params.scales[i] + by / 65536;
+        q->params.scales[i] =
+            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
+                               LMC__LARGEST_SCALE
+                           ? LMC__LARGEST_SCALE
+                           : (uint32_t)scale);
+    }
+}
+
+#endif
+
+/* == quantise/fit_error.h ========================================================================= */
+
+/* What quantising loses, in integers: every machine must find the same grid.
+ *
+ * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
+ *
+ *   RELATIVE  the largest change of an element, over the element
+ *   NMSE      the sum of squared changes, over the sum of squares
+ *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
+ *
+ * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
+ * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
+ * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
+ * no such pass: its relative errors do not depend on where the elements lie. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+typedef uint32_t lmc__q32;
+#define LMC__Q32_ONE 4294967296.0
+#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
+
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
+static uint32_t lmc__square_root(uint64_t v)
+{
+    uint32_t root = 0, bit;
+    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
+        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
+    return root;
+}
+
+/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
+static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
+
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
+static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
+{
+    while (a >> 32) {
+        a >>= 1;
+        b >>= 1;
+    }
+    return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
+}
+
+/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
+ * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
+ * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
+ * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
+static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+{
+    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
+    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
+    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
+    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
+     * from units of 2^-32. */
+    unsigned shift = 46 + 8 - 32;
+    uint64_t a = step2 / 12 * 541 / 1000;
+    while (a >> 32) {
+        a >>= 1;
+        shift--;
+    }
+    while (mean >> 31) {
+        mean >>= 1;
+        shift--;
+    }
+    a *= mean;
+    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
+    return (lmc__q32)(a >> shift);
+}
+
+/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
+ * times 0.541 (see lmc__log_error). */
+#define LMC__BF16_ERROR ((lmc__q32)11818)
+
+/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
+static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
+{
+    const lmc__quant_params *const q = &f->q->params;
+    uint64_t power = 0; /* sum of squares, in points */
+    lmc__q32 error;
+    uint32_t s;
+    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
+    else {
+        for (s = 1; s < LMC__EXCEPTION; s++) {
+            const int64_t v = (int64_t)q->grid.min + s - 1;
+            power += f->counts[s] * (uint64_t)(v * v);
+        }
+        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
+        if (q->width == 2)
+            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
+    }
+    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
+    error = lmc__root_q32(error);
+    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+}
+
+/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
+ * point's width, squared, a 12th. Elements that became zero have one, too. */
+static lmc__q32 lmc__even_error(const lmc__fit *f)
+{
+    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
+    return lmc__estimate_error(f, f->total + lost);
+}
+
+/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
+ * estimates were up to 0.7 % below the truth. */
+static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
+{
+    const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
+    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
+}
+
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
+typedef struct lmc__wide_sum {
+    uint64_t high, low;
+} lmc__wide_sum;
+LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
+{
+    const uint64_t square = (uint64_t)(v * v);
+    sum->low += square;
+    sum->high += sum->low < square;
+}
+
+/* a / b; both lose as many bits until they fit. */
+static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
+{
+    while (a.high | b.high) {
+        a.low = a.low >> 1 | a.high << 63;
+        b.low = b.low >> 1 | b.high << 63;
+        a.high >>= 1;
+        b.high >>= 1;
+    }
+    return lmc__fraction(a.low, b.low);
+}
+
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
+LMC__INLINE double lmc__power(int exponent)
+{
+    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double power;
+    memcpy(&power, &bits, 8);
+    return power;
+}
+
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
+typedef struct lmc__losses {
+    lmc__wide_sum lost, all;
+} lmc__losses;
+
+/* Adds an element of bits v, restored as w, in units of 1 / unit, over `divisor`. unit is a power
+ * of two, so only the conversion to a whole number rounds, towards zero. The difference of the
+ * floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <= scale
+ * < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is 40 bits of 53. */
+LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double unit,
+                               int64_t divisor)
+{
+    float x, y;
+    memcpy(&x, &v, 4);
+    memcpy(&y, &w, 4);
+    lmc__add_square(&sums->lost, (int64_t)(((double)x - (double)y) * unit) / divisor);
+    lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
+}
+
+/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
+ * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
+ * its mantissa, of 8 bits, 31. */
+LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+{
+    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
+    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
+}
+
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
+static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
+{
+    const uint64_t stride = lmc__get_stride(f->q);
+    uint64_t at;
+    size_t i;
+    *largest = LMC__MIN_SCALE;
+    for (at = 0; at < f->q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(f->q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
+        for (i = 0; i < n; i++) {
+            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
+            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
+        }
+    }
+    return LMC_OK;
+}
+
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
+static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
+                            lmc__losses *sums)
+{
+    const lmc__quant_params *const q = &f->q->params;
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP],
+        high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
+    lmc__quant_strip strip;
+    const uint8_t *y;
+    size_t i;
+    strip.source.elements = f->chunk + begin * q->width;
+    strip.source.second = f->second + begin * q->width;
+    strip.source.first = at + begin;
+    strip.source.n = n;
+    strip.dst = restored;
+    strip.symbols = f->symbols;
+    strip.high = high;
+    strip.low = q->low_bits ? low : NULL;
+    (void)lmc__quantize_strip(f->k, q, &strip);
+    y = lmc__widen(wide, restored, n, q->width);
+    for (i = 0; i < n; i++) {
+        const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
+        if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
+        if (q->is_predicted)
+            lmc__add_update_loss(
+                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
+        else lmc__add_loss(sums, v, w, unit, 1);
+    }
+}
+
+/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
+static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+{
+    const lmc_quantizer *const q = f->q;
+    const uint64_t stride = lmc__get_stride(q);
+    lmc__losses sums = {{0, 0}, {0, 0}};
+    double unit = 1;
+    uint64_t at;
+    if (!q->params.is_predicted) {
+        uint32_t largest;
+        LMC__TRY(lmc__find_largest(f, &largest));
+        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
+    }
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        size_t i, part;
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+            lmc__add_losses(f, at, i, part, unit, &sums);
+        }
+    }
+    *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit_table.h ========================================================================= */
+
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+{
+    uint32_t first, last, s;
+    unsigned shift = 0, n_cells, i, n = 0;
+    lmc__find_range(f, &first, &last);
+    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
+    while ((last - first) >> shift >= max_bins) shift++;
+    memset(f->bins, 0, sizeof f->bins);
+    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
+    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
+    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
+    for (i = 0; i < n_cells; i++) {
+        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
+        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
+                       sum = f->clusters.sum[to] - f->clusters.sum[from];
+        uint32_t symbol;
+        if (count == 0) continue; /* a cell that no symbol is in needs no code */
+        /* The mean bin, plus a half: the middle of its symbols. */
+        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
+        if (symbol > last) symbol = last;
+        if (n && symbol <= centres[n - 1]) continue;
+        centres[n++] = symbol;
+    }
+    return n;
+}
+
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
+ * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
+ * of the k codes cannot be used otherwise. */
+static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+{
+    const uint32_t zero = lmc__zero_symbol(&q->grid);
+    uint32_t nearest = UINT32_MAX;
+    unsigned i, skip = 256;
+    for (i = 0; i < n && zero; i++) {
+        const uint32_t distance = centres[i] > zero ? centres[i] - zero : zero - centres[i];
+        if (distance < nearest) {
+            nearest = distance;
+            skip = i;
+        }
+    }
+    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
+     * tables can be compared whole. */
+    q->table[0] = 0;
+    q->table_size = 0;
+    for (i = 0; i < n; i++)
+        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
+    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
+}
+
+/* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
+ * sample and the table when coded, times 2^16. Returns the estimated error. */
+static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const uint32_t zero = lmc__zero_symbol(&q->grid);
+    /* 16 bins to a code are enough; of small tensors, time counts more */
+    const size_t max_bins =
+        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
+    uint32_t s, codes[256] = {0}, centres[256];
+    uint64_t squares12 = 0;
+    unsigned n, code;
+    /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    lmc__set_table(q, centres, n, k);
+    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
+    memset(q->codes, 0, LMC__SYMBOLS);
+    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
+        uint32_t distance;
+        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
+        q->codes[s] = (uint8_t)best;
+        codes[best] += f->counts[s];
+        /* The symbol's own elements are spread over its interval: a 12th more. */
+        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
+    }
+    codes[0] += f->counts[0];
+    *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+            ((uint64_t)(16 * q->table_size) << 16);
+    return lmc__estimate_error(f, squares12);
+}
+
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
+static enum lmc_status lmc__narrow_table(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__quant_params *const p = &q->params;
+    const uint32_t no_more = (uint32_t)(1 - p->grid.min); /* min must stay at most 0 */
+    uint32_t first, last, i;
+    uint8_t *codes;
+    lmc__find_range(f, &first, &last);
+    first = first < no_more ? first : no_more;
+    if (!p->grid.is_log && last < no_more) last = no_more; /* zero is a point */
+    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
+    if (!codes) return LMC_ERR_MEMORY;
+    codes[0] = 0;
+    memcpy(codes + 1, p->codes + first, last - first + 1);
+    (void)LMC_REALLOC(q->alloc_user, p->codes, q->n_codes, 0);
+    p->codes = codes;
+    q->n_codes = last - first + 2;
+    for (i = 1; i <= p->table_size; i++) p->table[i] = (uint16_t)(p->table[i] - (first - 1));
+    p->grid.min += (int32_t)first - 1;
+    p->grid.n_points = last - first + 1;
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit_grid.h ========================================================================== */
+
+/* The coarsest grid that keeps to a bound, coded without a table.
+ *
+ * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
+ * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
+ * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
+ * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
+ * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
+ * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
+ * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ *
+ * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
+ * over the interval of each point; then the grid is used and the loss measured, and made finer
+ * until it is within the bound. What is reported is what was measured. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
+ * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
+#define LMC__MAX_GUESSES 32u
+#define LMC__MAX_MEASURES 16u
+
+/* Ratios have 20 bits behind the point. */
+#define LMC__RATIO_ONE ((uint64_t)1 << 20)
+#define LMC__MAX_RATIO ((uint64_t)1 << 40)
+
+/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__SCALE_STEP ((int32_t)1 << 16)
+
+/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
+typedef struct lmc__fitted {
+    int found; /* there is a grid */
+    uint64_t bits;
+    unsigned n_codes;
+    lmc__q32 error;
+} lmc__fitted;
+
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
+static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
+    uint32_t first, last, s, codes[256] = {0};
+    lmc__find_range(f, &first, &last);
+    q->table_size = 0;
+    first -= (first - 1) & sign; /* both signs of the first point */
+    if (!q->grid.is_log) {       /* zero is a point */
+        const uint32_t zero = lmc__zero_symbol(&q->grid);
+        first = first < zero ? first : zero;
+        last = last > zero ? last : zero;
+    }
+    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
+        first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
+    q->grid.min += (int32_t)((first - 1) >> sign);
+    q->grid.n_points = ((last - first) >> sign) + 1;
+    /* With signs, the last point's other sign needs a number, too. */
+    q->low_bits = 0;
+    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
+    fitted->n_codes = 0;
+    for (s = first; s <= last; s++) {
+        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
+        if (f->counts[s]) fitted->n_codes++;
+    }
+    codes[0] += f->counts[0];
+    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+}
+
+/* All points that symbols can number, as many on either side of the scale. */
+static void lmc__reset_grid(lmc__grid *grid)
+{
+    grid->n_points = lmc__max_points(grid);
+    grid->min = -(int32_t)(grid->n_points / 2);
+}
+
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
+static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+{
+    lmc__quant_params *const q = &f->q->params;
+    const enum lmc_measure measure = f->q->info.loss.measure;
+    uint64_t step;
+    int is_off;
+    fitted->found = 0;
+    if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
+    else {
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
+         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
+         * moves half as far as its second moment. */
+        const uint64_t relative =
+            measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
+        step = relative * 4709 / 1000 >> 9;
+    }
+    if (step > 1u << 24) step = 1u << 24;
+    if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
+    if (step == 0) return LMC_OK;
+    q->grid.step = (uint32_t)step;
+    lmc__reset_grid(&q->grid);
+    LMC__TRY(lmc__count_sample(f, &is_off));
+    if (is_off || f->total == 0) return LMC_OK;
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+                    : step >> 24                    ? LMC__Q32_MAX
+                                                    : (lmc__q32)step << 8;
+    fitted->found = 1;
+    lmc__narrow_grid(f, fitted);
+    return LMC_OK;
+}
+
+/* How much wider one grid is than another, by the ratio of their errors: that of NMSE is of
+ * squares. */
+static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
+{
+    if (f->q->info.loss.measure != LMC_MEASURE_NMSE) return ratio;
+    return lmc__square_root(lmc__min64(ratio, UINT64_MAX >> 20) << 20);
+}
+
+/* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
+ * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+static int32_t lmc__octaves(uint64_t ratio)
+{
+    int32_t by = 0;
+    for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
+    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
+    return by & ~(LMC__SCALE_STEP - 1);
+}
+
+/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
+ * finest one is fine enough, and this one holds the sample. */
+static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
+{
+    unsigned guess;
+    int is_off = 0;
+    *found = 0;
+    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
+     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
+    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
+        const lmc__q32 error = lmc__even_error(f);
+        if (error <= bound) {
+            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
+                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
+            const int32_t by = lmc__octaves(ratio);
+            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
+            lmc__coarsen(f->q, by);
+        } else {
+            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
+            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
+        }
+        LMC__TRY(lmc__count_sample(f, &is_off));
+    }
+    *found = !is_off;
+    return LMC_OK;
+}
+
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
+static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+{
+    unsigned i;
+    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
+    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
+    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
+        uint64_t ratio;
+        int is_off;
+        lmc__narrow_grid(f, fitted);
+        LMC__TRY(lmc__measure_loss(f, &fitted->error));
+        if (fitted->error <= bound) return LMC_OK;
+        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
+        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
+        lmc__reset_grid(&f->q->params.grid);
+        LMC__TRY(lmc__count_sample(f, &is_off));
+        if (is_off) break;
+    }
+    fitted->found = 0;
+    return LMC_OK;
+}
+
+#endif
+
+/* == quantise/fit.h =============================================================================== */
+
+/* lmc_fit_quantizer: which kind of grid a tensor gets, whether by table or bound, and whether it is
+ * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * error.
+ *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
+ *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
+ *   symbols on a fine grid        a pass over the sample                  fit_sample.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Elements. Below, a table and scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
+ * one bit each, with 256 less than a 20th of one. */
+#define LMC__DEFAULT_GROUP 256u
+#define LMC__LEAST_GROUP 16u
+#define LMC__SCALE_BITS 12u
+
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
+static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+{
+    const lmc_quantizer *const q = f->q;
+    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
+                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK),
+                 chunk = LMC__FIT_CHUNK * q->params.width;
+    const lmc_position position = {0, 0};
+    enum lmc_status status;
+    uint8_t *ws;
+    size_t size;
+    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+                              f->chunk, chunk));
+    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    if (!ws) return LMC_ERR_MEMORY;
+    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
+                               f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
+    return status;
+}
+
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
+static uint64_t lmc__get_group_size(uint64_t group)
+{
+    if (group == 0) return LMC__DEFAULT_GROUP;
+    if (group < LMC__LEAST_GROUP) group *= (LMC__LEAST_GROUP + group - 1) / group;
+    return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
+}
+
+/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
+static enum lmc_status lmc__begin_fit(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc__quant_params *const q = &f->q->params;
+    int found;
+    q->grid.is_log =
+        f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
+    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
+    q->is_predicted =
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
+     * 1/128: until a bound says otherwise. */
+    q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
+    lmc__reset_grid(&q->grid);
+    if (!q->is_predicted) {
+        q->group_size = lmc__get_group_size(o->group);
+        return lmc__fit_scales(f);
+    }
+    lmc__fit_floor(f);
+    LMC__TRY(lmc__fit_bias(f, &found));
+    return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
+}
+
+/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
+ * octaves either way from the scale; magnitudes that are too far from it for that may be within
+ * reach of 256 to an octave. BF16 reach everything as it is. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+{
+    lmc__grid *const grid = &f->q->params.grid;
+    int is_off;
+    LMC__TRY(lmc__count_sample(f, &is_off));
+    if (is_off && grid->is_log && f->q->params.width == 4) {
+        grid->step <<= 2;
+        LMC__TRY(lmc__count_sample(f, &is_off));
+    }
+    if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
+    f->zeros = f->counts[0];
+    return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
+}
+
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
+static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+{
+    lmc_quantizer *const q = f->q;
+    q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
+    q->n_codes = LMC__SYMBOLS;
+    if (!q->params.codes) return LMC_ERR_MEMORY;
+    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
+    LMC__TRY(lmc__narrow_table(f));
+    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    fitted->n_codes = q->params.table_size + 1;
+    fitted->found = 1;
+    return LMC_OK;
+}
+
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
+static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t exceptions = f->counts[LMC__EXCEPTION],
+                   seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
+    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    q->info.is_grid = q->params.table_size == 0;
+    q->info.n_codes = fitted->n_codes;
+    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.bits = (double)bits / 65536.0 / (double)seen +
+                   (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
+    bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
+    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
+}
+
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
+static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc_quantizer *const q = f->q;
+    lmc__fitted fitted = {0, 0, 0, 0};
+    uint64_t lossless;
+    LMC__TRY(lmc__try_lossless(f, &lossless));
+    LMC__TRY(lmc__begin_fit(f));
+    if (q->info.is_lossless) return LMC_OK;
+    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
+    if (o->bits == 0 && q->params.grid.is_log)
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    else {
+        LMC__TRY(lmc__find_fine_grid(f));
+        if (q->info.is_lossless) return LMC_OK;
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (q->info.is_lossless) return LMC_OK;
+    }
+    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, &fitted, lossless);
+}
+
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
+static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
+                                              const lmc_quantizer_options *o)
+{
+    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const lmc_quantizer *const second = o->second;
+    if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
+        o->generation > 254)
+        return LMC_ERR_ARGUMENT;
+    if (o->bits
+            ? o->bits < 4 || o->bits > 8
+            : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
+        return LMC_ERR_ARGUMENT;
+    if (!o->second_elements.read) return LMC_OK;
+    if (o->second_elements.size != elements->size ||
+        (second && (second->n != elements->size / width || second->params.width != width ||
+                    second->params.is_predicted)))
+        return LMC_ERR_ARGUMENT;
+    return LMC_OK;
+}
+
+/* Why a tensor is kept as it is, whatever its elements; or NULL. */
+static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
+{
+    if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
+    if (q->n < LMC__MIN_QUANTIZED) return "it has fewer than 16,384 elements";
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE && o->role == LMC_ROLE_OTHER)
+        return "only moments have an update";
+    return NULL;
+}
+
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+                                          const lmc_quantizer_options *options)
+{
+    enum lmc_status status = LMC_OK;
+    const char *obstacle;
+    lmc_quantizer *q;
+    lmc__fit *f;
+    if (!quantizer || !elements || !elements->read || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_fit_options(elements, options));
+    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    if (!q) return LMC_ERR_MEMORY;
+    memset(q, 0, sizeof *q);
+    q->alloc_user = options->alloc_user;
+    q->info.reason = "";
+    q->params.width = lmc_dtype_width(options->dtype);
+    q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
+    q->info.loss.measure = options->bits == 0                ? options->measure
+                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
+                                                             : LMC_MEASURE_UPDATE;
+    obstacle = lmc__find_obstacle(q, options);
+    if (obstacle) (void)lmc__keep_lossless(q, obstacle);
+    else {
+        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        if (f) {
+            f->k = lmc__get_kernels();
+            f->options = options;
+            f->elements = *elements;
+            f->q = q;
+            f->zeros = 0;
+            status = lmc__fit_quantizer(f);
+            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+        } else status = LMC_ERR_MEMORY;
+    }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
+    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
+    if (status != LMC_OK) lmc_free_quantizer(q);
+    else *quantizer = q;
+    return status;
+}
+
+#endif
+
 /* == tensor/wave.h ================================================================================ */
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
@@ -9491,19 +12673,27 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* its prediction, as many bytes as the decoded block; or NULL */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* encoding: dst_size is dst's capacity, then what was written */
+    size_t src_size, dst_size;
+    /* encoding, and the next three */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* or NULL */
-    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
-    lmc_block_info info;    /* decoding, and the next two */
+    /* how to quantise it; or NULL */
+    const lmc__quant_params *quant;
+    /* number of the block's first element in the tensor that quant is of */
+    uint64_t first_element;
+    /* decoding, and the next two */
+    lmc_block_info info;
     lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
+     * there; else decoded to the workspace and copied */
+    size_t skip, keep;
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* set when it has run */
+    enum lmc_status status;
 } lmc__job;
 
 typedef struct lmc__wave {
@@ -9546,23 +12736,29 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quantizer)
-        job->status =
-            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                  job->src_size, job->base, job->quantizer, job->first_element,
-                                  job->level, job->position, ws, wave->workspace_size, &content);
-    else
+    if (job->quant) {
+        lmc__quant_source source;
+        source.elements = job->src;
+        source.second = job->base;
+        source.first = job->first_element;
+        source.n = job->src_size / job->quant->width;
+        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
+                                            job->quant, &source, job->level, job->position, ws,
+                                            wave->workspace_size, &content);
+    } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -9577,11 +12773,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {
@@ -9636,6 +12834,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
+ * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!options || !lmc__is_parallel(options->parallel) ||
@@ -9693,6 +12893,7 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
 
 /* == tensor/encode_tensor.h ======================================================================= */
 
+#ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
  * the next one is begun before. So each block of a wave is made in a slot that is large enough for
  * any, and then moved down to where the one before it ends:
@@ -9713,7 +12914,7 @@ typedef struct lmc__tensor_encoding {
     size_t size, block_size;
     uint64_t n_blocks;
     const lmc_tensor_options *options;
-    const lmc_quantizer *quantizer; /* of lmc__take_quantizer, or NULL */
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
     lmc__wave wave;
     uint8_t *dst;
     size_t dst_cap;
@@ -9734,7 +12935,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -9764,7 +12966,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->quantizer = t->quantizer;
+        job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->position.run = options->run;
         job->position.block = (uint32_t)(first + n);
@@ -9819,7 +13021,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     lmc__block block;
     lmc__delta delta;
     lmc__encoder e;
-    if (!options->prediction || t->quantizer || options->log2_block != 0 ||
+    if (!options->prediction || t->quant || options->log2_block != 0 ||
         options->dtype == LMC_AUTO || t->size == 0)
         return 0;
     e.k = t->wave.k;
@@ -9828,28 +13030,10 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
-
-#ifndef LMC_NO_QUANTIZE
-/* The quantizer, unless it is one that keeps the tensor as it is; it must be of a tensor like this.
- */
-static enum lmc_status lmc__take_quantizer(lmc__tensor_encoding *t)
-{
-    const lmc_tensor_options *const options = t->options;
-    const lmc_quantizer *const quantizer = options->quantizer;
-    if (!quantizer || quantizer->info.is_lossless) return LMC_OK;
-    if (quantizer->width != lmc_dtype_width(options->dtype) ||
-        (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-        quantizer->n * quantizer->width != t->size ||
-        quantizer->is_predicted != (options->prediction != NULL))
-        return LMC_ERR_ARGUMENT;
-    t->quantizer = quantizer;
-    return LMC_OK;
-}
-#endif
 
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
@@ -9868,9 +13052,9 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-#ifndef LMC_NO_QUANTIZE
-    LMC__TRY(lmc__take_quantizer(&t));
-#endif
+    t.quant = lmc__get_quant_params(options->quantizer);
+    LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
+    if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
     if (lmc__is_useless(&t)) {
         direct = *options; /* which takes less workspace: its blocks are not larger */
@@ -9894,6 +13078,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == tensor/decode_tensor.h ======================================================================= */
 
@@ -9919,7 +13104,9 @@ typedef struct lmc__tensor_decoding {
         block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. */
+/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
+ * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
+ * beyond the end, whatever the headers say. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -9937,7 +13124,14 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range. */
+/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
+ * and whether its bytes should pass by the caches. They should, if the range is so large that its
+ * start would be thrown out before its end is written; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
+ * decoded to the workspace first is small change.
+ *
+ * A block may be larger than the options say, if another size was used to encode: then the
+ * workspace is too small, which has to be said before a worker finds out. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -10001,909 +13195,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     return LMC_OK;
 }
 
-/* == quantise/clusters.h ========================================================================== */
-
-/* Exact one-dimensional k-means: n bins with counts into at most k cells of neighbours, so that the
- * sum of squared distances to the cells' means is least. For a price on each cell the best cells
- * are found by dynamic programming; as the cost is a Monge array, a candidate for a cell's begin
- * that once is better than an earlier one stays so, and a queue of them takes O(n log n) (Galil,
- * Park: A linear-time algorithm for concave one-dimensional dynamic programming, 1990). The least
- * error falls convexly with the number of cells, so a price leads to k of them (where two cells or
- * more appear at the same price, to fewer). All in integers. */
-#define LMC__MAX_BINS 4096u
-#define LMC__MAX_COUNT                                                                             \
-    ((uint32_t)1 << 19) /* sum of counts; times MAX_BINS, squared, is less than 2^64 */
-
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1]; /* of the bins before */
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];  /* cost of the bins before, with prices */
-    uint16_t begin[LMC__MAX_BINS + 1]; /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1]; /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1],
-        from[LMC__MAX_BINS + 1]; /* the queue: which begin is best from which end on */
-} lmc__clusters;
-
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a],
-                   sum = c->sum[b] - c->sum[a] - count * a; /* from a */
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The best cells at a price; returns their number. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = c->best[j] + lmc__cell_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-#define LMC__VALUE(j, end) (c->best[j] + lmc__cell_cost(c, j, end))
-        while (tail - 1 > head && LMC__VALUE(i, c->from[tail - 1]) <=
-                                      LMC__VALUE(c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (LMC__VALUE(i, n) <= LMC__VALUE(j, n)) {
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1,
-                   high = n; /* not before what the last candidate is best from */
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (LMC__VALUE(i, middle) <= LMC__VALUE(j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-#undef LMC__VALUE
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0,
-             high = all / ((uint64_t)k * k * k) + 1; /* prices: too low (or 0), high enough */
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* low has more than k cells, or is 0; until they are exactly k, or the price is known to a
-     * 4096th */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-/* == quantise/fit.h =============================================================================== */
-
-#define LMC__MIN_QUANTISED 16384u /* elements: below, codebooks and scales are not worth it */
-#define LMC__FIT_CHUNK 16384u     /* elements that are read at once */
-#define LMC__FIT_SAMPLE                                                                            \
-    ((uint64_t)1                                                                                   \
-     << 21) /* of twice as many elements and more, so many are looked at, evenly spread */
-#define LMC__SYMBOLS 65536u
-#define LMC__DEFAULT_GROUP 256u
-
-typedef struct lmc__fit {
-    const lmc__kernels *k;
-    const lmc_quantizer_options *options;
-    lmc_elements elements;
-    lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK], wide[4 * LMC__FIT_CHUNK],
-        wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* the first two as F32 */
-    uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols; of EXCEPTION, too */
-    uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    uint64_t total; /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros; /* of symbol 0 at first */
-    lmc__clusters clusters;
-} lmc__fit;
-
-static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
-{
-    q->info.is_lossless = 1;
-    q->info.reason = reason;
-    return LMC_OK;
-}
-
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
-static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
-{
-    lmc_quantizer *const q = f->q;
-    const size_t size = n * q->width;
-    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
-    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
-    if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(f->options->second_elements.read(f->options->second_elements.user, first * q->width,
-                                              f->second, size));
-    if (f->options->second)
-        LMC__TRY(lmc_quantize(f->options->second, f->second, first * q->width, size, NULL));
-    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
-    return LMC_OK;
-}
-
-/* The scale of each group: the mean of its elements' bits, which is near the logarithm's; with a
- * linear grid, 2^-9 times that, so that its points reach from a 512th of the mean to 64 times of
- * it. */
-static enum lmc_status lmc__fit_scales(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    uint64_t at = 0, sum = 0, count = 0;
-    const uint32_t down = q->grid.is_log ? 0 : 9u << 7,
-                   largest = (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16;
-    if (q->n / q->group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    q->n_groups = (size_t)((q->n + q->group_size - 1) / q->group_size);
-    q->scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof q->scales[0]);
-    if (!q->scales) return LMC_ERR_MEMORY;
-    while (at < q->n) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        size_t i, part;
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i += part) {
-            const uint64_t group = (at + i) / q->group_size,
-                           end = lmc__min64((group + 1) * q->group_size, q->n);
-            uint32_t normal;
-            part = (size_t)lmc__min64(n - i, end - at - i);
-            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
-            count += normal;
-            if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0x3F80,
-                               scale = mean > down + 0x80 ? mean - down : 0x80;
-                q->scales[group] = (uint16_t)(scale < largest ? scale : largest);
-                sum = count = 0;
-            }
-        }
-        at += n;
-    }
-    return LMC_OK;
-}
-
-/* Elements from one part of the sample to the next. */
-static uint64_t lmc__fit_stride(const lmc_quantizer *q)
-{
-    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
-}
-
-/* The bias with which the largest update of the sample is 2^14, half of what the grid reaches; 0 if
- * there is none within the format's limits. Few that are far above all others, as where the second
- * moment is lost, do not make it coarse: they become exceptions. */
-static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    int64_t largest = INT64_MIN / 2, usual;
-    uint64_t at;
-    uint32_t octave = 512, above = 0, total = 0;
-    size_t i;
-    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i++) {
-            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
-                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
-            const int64_t ratio =
-                (int64_t)v - (int64_t)((p > q->grid.floor ? p : q->grid.floor) >> 1);
-            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
-            if (ratio > largest) largest = ratio;
-            f->bins[(ratio >> 23) + 256]++;
-            total++;
-        }
-    }
-    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
-    usual = ((int64_t)octave - 256 + 5) * ((int64_t)1 << 23); /* 16 times what is usual, and more */
-    if (largest > usual) largest = usual;
-    largest -= (int64_t)14 << 23;
-    *found = largest >= -((int64_t)1 << 30) && largest <= (int64_t)1 << 30;
-    if (*found) q->grid.bias = (int32_t)largest;
-    return LMC_OK;
-}
-
-/* Counts the sample's symbols on the grid; *exceptions: a 100th of it or more cannot be on it. */
-static enum lmc_status lmc__count_symbols_of(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    uint64_t at, seen = 0;
-    size_t i, part;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        if (q->is_predicted) (void)f->k->quantize_updates(f->symbols, f->x, f->s, n, &q->grid);
-        else
-            for (i = 0; i < n; i += part) {
-                uint32_t scale;
-                part = lmc__get_group(q, at + i, n - i, &scale);
-                (void)f->k->quantize_rows(f->symbols + i, f->x + 4 * i, part, scale, &q->grid);
-            }
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
-}
-
-/* Square root, rounded down. */
-static uint32_t lmc__square_root(uint64_t v)
-{
-    uint32_t root = 0, bit;
-    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
-        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
-    return root;
-}
-
-/* a / b in units of 2^-32, at most 2^32 - 1. */
-static uint32_t lmc__fraction(uint64_t a, uint64_t b)
-{
-    while (a >> 32) {
-        a >>= 1;
-        b >>= 1;
-    }
-    return b == 0 || (a << 32) / b > UINT32_MAX ? UINT32_MAX : (uint32_t)((a << 32) / b);
-}
-
-/* What a mean squared error of a log grid's magnitudes (in units of its step, times 12) is in the
- * relative error's: bits of a float are 2^23 to the octave, so an error of them is up to twice as
- * large relative to a float at an octave's begin as at its end; the mean of the square of 1 /
- * mantissa, in octaves that are evenly filled, is 3 / (8 ln 2) = 0.541. Units of 2^-32. */
-static uint32_t lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
-{
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 1/256 */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > UINT32_MAX) return UINT32_MAX;
-    return (uint32_t)(a >> shift);
-}
-
-/* What rounding to BF16 adds: steps of 2^-7 of the octave's begin, 2^-14 / 12 * 0.541 (see
- * lmc__log_error), in units of 2^-32. */
-#define LMC__BF16_ERROR 11818u
-
-/* The squared relative error (of second moments: of the elements; else of all together), by the
- * options' measure, in units of 2^-32, of squares12 / 12, the sum of squared errors in grid points.
- */
-static uint32_t lmc__measure_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc_quantizer *const q = f->q;
-    uint64_t power = 0;
-    uint32_t error, s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? UINT32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > UINT32_MAX - LMC__BF16_ERROR ? UINT32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__square_root((uint64_t)error << 32);
-    return q->grid.is_log ? error / 2 : error; /* of sqrt(v) */
-}
-
-/* The asked bound, in the same units; of measures that are estimated, a hundredth less: on real
- * moments estimates were up to 0.7 % below the truth. */
-static uint32_t lmc__get_bound(const lmc_quantizer_options *options)
-{
-    const uint32_t bound = (uint32_t)(options->bound * 4294967296.0);
-    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
-}
-
-/* Order-0 bits of counts, times 65536. */
-static uint64_t lmc__count_bits(const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0, logs = 0;
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (counts[i]) {
-            total += counts[i];
-            logs += (uint64_t)counts[i] * lmc__log2(counts[i]);
-        }
-    return total ? total * lmc__log2((uint32_t)total) - logs : 0;
-}
-
-/* Symbols that occur: first, last; 0, 0 if none does. */
-static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
-{
-    uint32_t s;
-    *first = *last = 0;
-    for (s = 1; s < LMC__EXCEPTION; s++)
-        if (f->counts[s]) {
-            if (!*first) *first = s;
-            *last = s;
-        }
-}
-
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
-static unsigned lmc__find_code(const lmc_quantizer *q, unsigned *code, uint32_t s, uint32_t zero,
-                               uint32_t *distance)
-{
-    unsigned best;
-    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
-    best = *code;
-    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
-    if (*code < q->table_size && q->table[*code + 1] > s &&
-        (uint32_t)(q->table[*code + 1] - s) < *distance) {
-        best = *code + 1;
-        *distance = q->table[best] - s;
-    }
-    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
-        best = 0;
-        *distance = s > zero ? s - zero : zero - s;
-    }
-    return best;
-}
-
-/* The table of at most k codes, the first for zero. Returns its error. */
-static uint32_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
-{
-    lmc_quantizer *const q = f->q;
-    const uint32_t zero =
-        q->grid.is_log
-            ? 0
-            : (uint32_t)(1 - q->grid.min); /* the symbol that a code of its own has already */
-    const size_t max_bins = lmc__min(
-        16 * (size_t)k, q->n < ((uint64_t)1 << 16)
-                            ? 1024
-                            : LMC__MAX_BINS); /* 16 to a code; of small tensors, time counts more */
-    uint32_t first, last, s, codes[256] = {0}, centres[256], nearest = UINT32_MAX;
-    uint64_t squares12 = 0;
-    unsigned shift = 0, n_cells, i, n = 0, skip = 256, code;
-    lmc__find_range(f, &first, &last);
-    while ((last - first) >> shift >= max_bins) shift++;
-    memset(f->bins, 0, sizeof f->bins);
-    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, q->grid.is_log ? k - 1 : k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol, distance;
-        if (count == 0) continue;
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count)); /* bins' middles */
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        distance = symbol > zero ? symbol - zero : zero - symbol;
-        if (zero && distance < nearest) {
-            nearest = distance;
-            skip = n;
-        }
-        centres[n++] = symbol;
-    }
-    q->table[0] = 0;
-    q->table_size = 0;
-    for (i = 0; i < n; i++) /* of a linear grid, what is nearest to zero becomes zero */
-        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
-    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
-    /* the nearest code of each symbol */
-    memset(q->codes, 0, LMC__SYMBOLS);
-    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
-        uint32_t distance;
-        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
-        q->codes[s] = (uint8_t)best;
-        codes[best] += f->counts[s];
-        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
-    }
-    codes[0] += f->counts[0];
-    *bits = lmc__count_bits(codes, 256) + ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__measure_error(f, squares12);
-}
-
-/* The grid itself as symbols: it is moved to begin where the sample does. Returns 0 if it has too
- * many points. */
-static void lmc__fit_grid(lmc__fit *f, uint64_t *bits, unsigned *n_codes)
-{
-    lmc_quantizer *const q = f->q;
-    const unsigned sign = q->grid.is_signed ? 1 : 0;
-    uint32_t first, last, s, codes[256] = {0};
-    lmc__find_range(f, &first, &last);
-    q->table_size = 0;
-    first -= (first - 1) & sign;
-    if (!q->grid.is_log) { /* zero is a point */
-        const uint32_t zero = (uint32_t)(1 - q->grid.min);
-        first = first < zero ? first : zero;
-        last = last > zero ? last : zero;
-    }
-    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
-        first = ((uint32_t)-q->grid.min << sign) + 1;
-    q->grid.min += (int32_t)((first - 1) >> sign);
-    q->grid.n_points = ((last - first) >> sign) + 1;
-    q->low_bits = 0;
-    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    for (s = first; s <= last; s++) {
-        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) ++*n_codes;
-    }
-    codes[0] += f->counts[0];
-    *bits = lmc__count_bits(codes, 256) + ((q->low_bits * (f->total + f->counts[0])) << 16);
-}
-
-/* Moves the grid of a table to begin where the sample does: then few of its symbols need a code. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    uint32_t first, last, i;
-    uint8_t *codes;
-    lmc__find_range(f, &first, &last);
-    first = first < (uint32_t)(1 - q->grid.min)
-                ? first
-                : (uint32_t)(1 - q->grid.min); /* min is at most 0 */
-    if (!q->grid.is_log && last < (uint32_t)(1 - q->grid.min))
-        last = (uint32_t)(1 - q->grid.min); /* zero is a point */
-    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
-    if (!codes) return LMC_ERR_MEMORY;
-    codes[0] = 0;
-    memcpy(codes + 1, q->codes + first, last - first + 1);
-    (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
-    q->codes = codes;
-    q->n_codes = last - first + 2;
-    for (i = 1; i <= q->table_size; i++) q->table[i] = (uint16_t)(q->table[i] - (first - 1));
-    q->grid.min += (int32_t)first - 1;
-    q->grid.n_points = last - first + 1;
-    return LMC_OK;
-}
-
-/* Makes a linear grid coarser: by 2^(by / 2^23), or near it. */
-static void lmc__coarsen(lmc_quantizer *q, int32_t by)
-{
-    size_t i;
-    if (q->is_predicted) {
-        const int32_t most = 1 << 30, bias = q->grid.bias + by; /* of the format */
-        q->grid.bias = bias < -most ? -most : bias > most ? most : bias;
-    } else
-        for (i = 0; i < q->n_groups; i++) {
-            const int32_t scale = q->scales[i] + by / 65536;
-            q->scales[i] = (uint16_t)(scale<0x80 ? 0x80 : scale>(int32_t)(LMC__MAX_SCALE >> 16)
-                                          ? (int32_t)(LMC__MAX_SCALE >> 16)
-                                          : scale);
-        }
-}
-
-/* The error of the grid as it is now, if errors are spread evenly: a 12th of a point, squared;
- * elements that became zero have one, too. */
-static uint32_t lmc__even_error(const lmc__fit *f)
-{
-    return lmc__measure_error(f,
-                              f->total + (f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0));
-}
-
-/* A sum of squares of 64 bits. */
-typedef struct lmc__wide_sum {
-    uint64_t high, low;
-} lmc__wide_sum;
-LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
-{
-    const uint64_t square = (uint64_t)(v * v);
-    sum->low += square;
-    sum->high += sum->low < square;
-}
-
-/* 2^exponent, -1022 .. 1023. */
-LMC__INLINE double lmc__power(int exponent)
-{
-    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
-    double power;
-    memcpy(&power, &bits, 8);
-    return power;
-}
-
-/* What the quantiser, complete by now, loses of a linear tensor: the sample's parts are restored
- * and compared. Of elements, or of updates in units of their scale, which is the divisor of the
- * update within 6 %. Differences of floats are made whole numbers of 31 bits by a power of two:
- * nothing is rounded before that, so that no machine or option of a compiler gives another sum.
- * Units of 2^-32; with UPDATE the root of it. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, uint32_t *error)
-{
-    const lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__fit_stride(q);
-    uint8_t restored[4 * LMC__QUANTISED_STRIP], wide[4 * LMC__QUANTISED_STRIP],
-        high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__wide_sum lost = {0, 0}, all = {0, 0};
-    uint32_t largest = LMC__MIN_SCALE, pass;
-    for (pass = q->is_predicted ? 1 : 0; pass < 2; pass++) {
-        uint64_t at;
-        for (at = 0; at < q->n; at += stride) {
-            const size_t n = (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-            size_t i, j, part;
-            LMC__TRY(lmc__read_chunk(f, at, n));
-            for (i = 0; i < n; i += part) {
-                const uint8_t *y;
-                part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-                (void)lmc__quantize_strip(f->k, q, high, q->low_bits ? low : NULL, symbols,
-                                          restored, f->chunk + i * q->width,
-                                          f->second + i * q->width, at + i, part);
-                y = lmc__widen(wide, restored, part, q->width);
-                for (j = 0; j < part; j++) {
-                    const uint32_t v = lmc__load32(f->x + 4 * (i + j)), w = lmc__load32(y + 4 * j);
-                    uint32_t scale, factor = 0x80;
-                    float a, b;
-                    double unit;
-                    int64_t difference, value;
-                    if (symbols[j] == LMC__EXCEPTION || v == 0) continue;
-                    if (pass == 0) {
-                        if ((v & 0x7FFFFFFF) > largest) largest = v & 0x7FFFFFFF;
-                        continue;
-                    }
-                    memcpy(&a, &v, 4);
-                    memcpy(&b, &w, 4);
-                    scale = q->is_predicted
-                                ? lmc__predicted_scale(lmc__load32(f->s + 4 * (i + j)), &q->grid)
-                                : 0;
-                    if (q->is_predicted) factor |= scale >> 16 & 0x7F;
-                    /* updates are below 2^16 scales: 2^24 to a scale's power of two makes 41 bits;
-                     * over its mantissa, 31 */
-                    unit = q->is_predicted ? lmc__power(24 + 127 - (int)(scale >> 23))
-                                           : lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-                    difference = (int64_t)(((double)a - (double)b) * unit);
-                    value = (int64_t)((double)a * unit);
-                    if (q->is_predicted) {
-                        difference = difference / (int64_t)(2 * factor);
-                        value = value / (int64_t)(2 * factor);
-                    }
-                    lmc__add_square(&lost, difference);
-                    lmc__add_square(&all, value);
-                }
-            }
-        }
-    }
-    while (lost.high | all.high) {
-        lost.low = lost.low >> 1 | lost.high << 63;
-        all.low = all.low >> 1 | all.high << 63;
-        lost.high >>= 1;
-        all.high >>= 1;
-    }
-    *error = lmc__fraction(lost.low, all.low);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE)
-        *error = lmc__square_root((uint64_t)*error << 32);
-    return LMC_OK;
-}
-
-/* By how much, in units of 2^23 to the octave, one is coarser than the other; ratio: 20 bits behind
- * the point, from 1 on. */
-static int32_t lmc__octaves(uint64_t ratio)
-{
-    int32_t by = 0;
-    for (; ratio >= 2u << 20 && by < 13 << 23; ratio >>= 1) by += 1 << 23;
-    return ratio >= 2u << 20 ? by : by + ((int32_t)(ratio - (1u << 20)) << 3);
-}
-
-/* The widest grid whose error is within the bound. *found: there is one. */
-static enum lmc_status lmc__fit_grid_to(lmc__fit *f, uint32_t bound, uint64_t *bits,
-                                        unsigned *n_codes, uint32_t *error, int *found)
-{
-    lmc_quantizer *const q = f->q;
-    int is_off = 0;
-    unsigned tries;
-    *found = 0;
-    if (q->grid.is_log) {
-        /* Evenly spread errors: step^2 / 12 * 0.541 / 2^46 = relative error squared (see
-         * lmc__log_error); sqrt(12 / 0.541) = 4.7097 */
-        uint64_t relative = q->info.loss.measure == LMC_MEASURE_NMSE
-                                ? lmc__square_root((uint64_t)bound << 32)
-                                : 2 * (uint64_t)bound,
-                 step;
-        if (q->info.loss.measure == LMC_MEASURE_RELATIVE)
-            step = bound >> 8; /* half a step at the begin of an octave */
-        else step = relative * 4709 / 1000 >> 9;
-        if (step > 1u << 24) step = 1u << 24;
-        if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
-        if (step == 0) return LMC_OK;
-        q->grid.step = (uint32_t)step;
-        q->grid.n_points = q->grid.is_signed ? 32767 : 65534;
-        q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        /* magnitudes are within 2^31: fewer points reach all */
-        if (q->grid.n_points > 0x7FFFFFFFu / q->grid.step) {
-            q->grid.n_points = 0x7FFFFFFFu / q->grid.step;
-            q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off || f->total == 0) return LMC_OK;
-        *error = q->info.loss.measure != LMC_MEASURE_RELATIVE ? lmc__measure_error(f, f->total)
-                 : q->grid.step >> 24                         ? UINT32_MAX
-                                                              : q->grid.step << 8;
-        *found = 1;
-        lmc__fit_grid(f, bits, n_codes);
-        return LMC_OK;
-    }
-    for (tries = 0; tries < 32; tries++) {
-        const uint32_t fine = lmc__even_error(f);
-        if (fine <= bound) {
-            uint64_t ratio = lmc__min64(
-                ((uint64_t)bound << 20) / (fine ? fine : 1),
-                (uint64_t)1 << 40); /* how much coarser it may be, 20 bits behind the point */
-            int32_t by;
-            if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
-            if (tries && ratio < (102u << 20) / 100) break; /* near enough */
-            by = lmc__octaves(ratio);
-            if (by >> 16 == 0) break;
-            lmc__coarsen(q, by & ~0xFFFF);
-        } else {
-            if (tries == 0) return LMC_OK; /* the finest is too coarse */
-            lmc__coarsen(q, -(3 << 16));   /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-    }
-    if (is_off) return LMC_OK;
-    for (tries = 0; tries < 16; tries++) { /* so much for what is spread evenly; now as it is */
-        uint64_t ratio;
-        *n_codes = 0;
-        lmc__fit_grid(f, bits, n_codes);
-        LMC__TRY(lmc__measure_loss(f, error));
-        *found = *error <= bound;
-        if (*found) break;
-        ratio = ((uint64_t)*error << 20) / bound;
-        if (q->info.loss.measure == LMC_MEASURE_NMSE) ratio = lmc__square_root(ratio << 20);
-        lmc__coarsen(q, -((lmc__octaves(ratio) & ~0xFFFF) + (2 << 16)));
-        q->grid.min = -32767;
-        q->grid.n_points = LMC__EXCEPTION - 1;
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off) break;
-    }
-    return LMC_OK;
-}
-
-/* Bits per element without loss, times 2^16, of elements from the middle. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
-{
-    const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
-                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK);
-    const lmc_position position = {0, 0};
-    enum lmc_status status;
-    uint8_t *ws;
-    size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->width, f->chunk,
-                              LMC__FIT_CHUNK * q->width));
-    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
-    if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, LMC__FIT_CHUNK * q->width,
-                               NULL, f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
-    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
-    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
-    return status;
-}
-
-static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
-{
-    const lmc_quantizer_options *const o = f->options;
-    lmc_quantizer *const q = f->q;
-    uint32_t error = 0, first, last;
-    uint64_t bits = 0, lossless, seen;
-    unsigned n_codes = 0;
-    int found = 1, is_off;
-    LMC__TRY(lmc__try_lossless(f, &lossless));
-    q->grid.is_log =
-        q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
-    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
-    q->grid.n_points = LMC__EXCEPTION - 1;
-    q->grid.min = -32767;
-    if (q->is_predicted) {
-        const float eps = (float)(o->eps > 0 ? o->eps : 1e-8);
-        uint32_t eps_bits;
-        memcpy(&eps_bits, &eps, 4);
-        q->grid.floor = eps_bits > 0x3F800000u / 2
-                            ? 2 * eps_bits - 0x3F800000u
-                            : 0; /* half of it, and half of 1, is eps again */
-        if (q->grid.floor > 0x7F800000u) q->grid.floor = 0x7F800000u;
-        LMC__TRY(lmc__fit_bias(f, &found));
-        if (!found) return lmc__keep_lossless(q, "no update is a normal number");
-    } else {
-        /* a row's share of the tensor, or of a flat shard 256 elements; at least 16, for a scale
-         * takes up to 16 bits */
-        q->group_size = o->group ? o->group : LMC__DEFAULT_GROUP;
-        if (q->group_size < 16) q->group_size *= (16 + q->group_size - 1) / q->group_size;
-        if (q->group_size > 0x7FFFFFFF) q->group_size = LMC__DEFAULT_GROUP;
-        LMC__TRY(lmc__fit_scales(f));
-    }
-    if (o->bits == 0 && q->grid.is_log) {
-        LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
-    } else {
-        if (q->grid.is_log) { /* points 1/1024 of an octave apart (BF16: all that there are), or
-                                 1/256 */
-            q->grid.step = q->width == 2 ? 1u << 16 : 1u << 13;
-            q->grid.n_points = q->width == 2 ? 32767 : LMC__EXCEPTION - 1;
-            q->grid.min = -(int32_t)(q->grid.n_points / 2);
-        }
-        LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        if (is_off && q->grid.is_log && q->width == 4) {
-            q->grid.step <<= 2;
-            LMC__TRY(lmc__count_symbols_of(f, &is_off));
-        }
-        if (is_off) return lmc__keep_lossless(q, "more than 1 % of its elements are exceptions");
-        f->zeros = f->counts[0];
-        if (f->total == 0) return lmc__keep_lossless(q, "all of it is zero");
-        if (o->bits) {
-            q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-            q->n_codes = LMC__SYMBOLS;
-            if (!q->codes) return LMC_ERR_MEMORY;
-            error = lmc__fit_table(f, 1u << o->bits, &bits);
-            if (q->table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
-            LMC__TRY(lmc__narrow_table(f));
-            if (!q->grid.is_log) LMC__TRY(lmc__measure_loss(f, &error));
-            n_codes = q->table_size + 1;
-        } else LMC__TRY(lmc__fit_grid_to(f, lmc__get_bound(o), &bits, &n_codes, &error, &found));
-    }
-    lmc__find_range(f, &first, &last);
-    if (!found) return lmc__keep_lossless(q, "no grid holds the bound");
-    q->info.is_grid = q->table_size == 0;
-    q->info.n_codes = n_codes;
-    q->info.loss.generation = o->generation + 1;
-    q->info.loss.error = error / 4294967296.0;
-    seen = f->total + f->counts[0] + f->counts[LMC__EXCEPTION];
-    bits += (uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * q->width) << 16;
-    q->info.bits = (double)bits / 65536.0 / (double)seen +
-                   (q->is_predicted ? 0.0 : 12.0 / (double)q->group_size);
-    bits = bits / seen + (q->is_predicted ? 0 : (12u << 16) / q->group_size);
-    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
-                                          const lmc_quantizer_options *options)
-{
-    enum lmc_status status = LMC_OK;
-    lmc_quantizer *q;
-    lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options ||
-        (unsigned)options->dtype >= LMC_DTYPE_COUNT || options->generation > 254 ||
-        (unsigned)options->role > LMC_ROLE_SECOND_MOMENT ||
-        elements->size % lmc_dtype_width(options->dtype))
-        return LMC_ERR_ARGUMENT;
-    if (options->bits ? options->bits < 4 || options->bits > 8
-                      : !(options->bound > 0) || !(options->bound < 1) ||
-                            (unsigned)options->measure - 1 > LMC_MEASURE_NMSE - 1)
-        return LMC_ERR_ARGUMENT;
-    if (options->second_elements.read &&
-        (options->second_elements.size != elements->size ||
-         (options->second &&
-          (options->second->n != elements->size / lmc_dtype_width(options->dtype) ||
-           options->second->width != lmc_dtype_width(options->dtype) ||
-           options->second->is_predicted))))
-        return LMC_ERR_ARGUMENT;
-    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
-    if (!q) return LMC_ERR_MEMORY;
-    memset(q, 0, sizeof *q);
-    q->alloc_user = options->alloc_user;
-    q->info.reason = "";
-    q->width = lmc_dtype_width(options->dtype);
-    q->n = elements->size / q->width;
-    q->info.loss.measure = options->bits == 0                ? options->measure
-                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
-                                                             : LMC_MEASURE_UPDATE;
-    if (options->dtype != LMC_F32 && options->dtype != LMC_BF16)
-        (void)lmc__keep_lossless(q, "its elements are not F32 or BF16");
-    else if (q->n < LMC__MIN_QUANTISED)
-        (void)lmc__keep_lossless(q, "it has fewer than 16,384 elements");
-    else if (q->info.loss.measure == LMC_MEASURE_UPDATE && options->role == LMC_ROLE_OTHER)
-        (void)lmc__keep_lossless(q, "only moments have an update");
-    else {
-        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
-        if (f) {
-            f->k = lmc__get_kernels();
-            f->options = options;
-            f->elements = *elements;
-            f->q = q;
-            f->zeros = 0;
-            status = lmc__fit_quantizer(f);
-            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
-        } else status = LMC_ERR_MEMORY;
-    }
-    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
-    if (status != LMC_OK) lmc_free_quantizer(q);
-    else *quantizer = q;
-    return status;
-}
-
-LMC_API void lmc_free_quantizer(lmc_quantizer *q)
-{
-    if (!q) return;
-    if (q->codes) (void)LMC_REALLOC(q->alloc_user, q->codes, q->n_codes, 0);
-    if (q->scales)
-        (void)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0], 0);
-    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
-}
-
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
-{
-    if (!q || !info) return LMC_ERR_ARGUMENT;
-    *info = q->info;
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
-                                     size_t size, const void *second)
-{
-    const lmc__kernels *const k = lmc__get_kernels();
-    uint8_t *const p = (uint8_t *)data;
-    const uint8_t *const s = (const uint8_t *)second;
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    uint8_t high[LMC__QUANTISED_STRIP], low[LMC__QUANTISED_STRIP];
-    size_t i, part;
-    if (!q || (!data && size) || offset % q->width || size % q->width || offset > q->n * q->width ||
-        size > q->n * q->width - offset)
-        return LMC_ERR_ARGUMENT;
-    if (q->info.is_lossless || q->is_recovered)
-        return LMC_OK; /* which is exact, whatever the elements */
-    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < size; i += part) {
-        part = lmc__min(size - i, LMC__QUANTISED_STRIP * (size_t)q->width);
-        (void)lmc__quantize_strip(k, q, high, q->low_bits ? low : NULL, symbols, p + i, p + i,
-                                  s ? s + i : NULL, (offset + i) / q->width, part / q->width);
-    }
-    return LMC_OK;
-}
-
+#ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ============================================================================ */
 
 /* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
@@ -10923,6 +13215,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
+/* The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -10940,8 +13233,8 @@ static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
     lmc__free_buffer(b);
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
- * is linear. */
+/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
+ * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -10968,6 +13261,7 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
+/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -10977,6 +13271,8 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ============================================================================ */
 
+/* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
+ * and dtypes, so its speed does not matter, and plain C will do. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -11136,16 +13432,22 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned; /* how far pieces are planned */
+    /* how far pieces are planned */
+    uint64_t planned;
     size_t planned_tensor;
-    uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
-    uint64_t tensor_done; /* bytes of it */
+    /* bytes of the file */
+    uint64_t absorbed;
+    /* the one that is being absorbed, or next */
+    size_t tensor;
+    /* bytes of it */
+    uint64_t tensor_done;
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities;
 } lmc__digester;
 
+/* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     lmc__sha256_init(&d->sha);
@@ -11154,6 +13456,7 @@ static void lmc__begin_identity(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
+/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -11161,12 +13464,14 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_identity(d);
 }
 
+/* A file has an identity for each tensor, or one for itself if it has none. */
 static size_t lmc__count_identities(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes. */
+/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
+ * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *t = d->file->tensors;
@@ -11193,6 +13498,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+/* The CRC of a leaf goes to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[4];
@@ -11201,7 +13507,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
+ * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
+ * tensor of that many elements. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -11226,19 +13534,21 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     lmc__begin_identity(d);
 }
 
+/* To where the index has room for it. */
 static void lmc__finish_identity(lmc__digester *d)
 {
     lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
 }
 
-/* Tensors that are complete now, empty ones included. */
+/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_identities(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc: size is not 0, and leaf_size
+ * + size at most LMC__LEAF_SIZE. */
 static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
 {
     d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
@@ -11247,7 +13557,8 @@ static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next piece that was planned; its CRC is known now. */
+/* The next piece, in the order in which they were planned; its CRC is known now. Tensors that ended
+ * before it are finished first: only then is it known that nothing more of them comes. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
@@ -11257,11 +13568,124 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->size);
 }
 
-/* All bytes of the file are absorbed. */
+/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_identities(d);
     else lmc__finish_identity(d);
+}
+
+/* == snapshot/ends.h ============================================================================== */
+
+/* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
+ * and its trailer (spec 10), by which a reader finds the index. */
+
+#ifndef LMC_NO_ENCODER
+/* base_identity: NULL if there is no base. */
+static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
+                            uint32_t chain_depth, const lmc__kernels *k)
+{
+    memset(dst, 0, LMC__HEADER_SIZE);
+    memcpy(dst, lmc__magic, 8);
+    dst[8] = LMC_FORMAT_MAJOR;
+    dst[9] = LMC_FORMAT_MINOR;
+    lmc__store16(dst + 10, LMC__HEADER_SIZE);
+    lmc__store32(dst + LMC__FLAGS_AT, flags);
+    if (base_identity) memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
+    lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
+}
+
+/* Of an index at that place, up to the trailer. */
+static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
+                             const lmc__kernels *k)
+{
+    memset(dst, 0, LMC__TRAILER_SIZE);
+    lmc__store64(dst, index_at);
+    lmc__store64(dst + 8, index_size);
+    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    lmc__store32(dst + 28, k->crc32c(0, dst, 28));
+    memcpy(dst + 32, lmc__end_magic, 8);
+}
+#endif
+
+/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
+static int lmc__has_base(const uint8_t *header)
+{
+    const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
+    unsigned i, any = 0;
+    for (i = 0; i < LMC_IDENTITY_SIZE; i++) any |= identity[i];
+    return any != 0;
+}
+
+/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
+ * is called one, and not damaged, whatever else its header has become:
+ *
+ *     0  magic            12  flags            32  identity of the base, or 0
+ *     8  version         16  features         64  depth of the chain, 0 without a base
+ *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *
+ * Any feature that is not known could change what the file means, so all are refused. */
+static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+{
+    size_t i;
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
+               LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_header(const void *header,
+                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
+                                        uint32_t *chain_depth)
+{
+    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
+    memcpy(base_identity, (const uint8_t *)header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    *chain_depth = lmc__load32((const uint8_t *)header + LMC__CHAIN_DEPTH_AT);
+    return LMC_OK;
+}
+
+/* *total += size, if the limits allow that: 1. Never overflows. */
+static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+{
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    if (size > most || *total > most - size) return 0;
+    *total += size;
+    return 1;
+}
+
+/* What to say of an input that ends within its header, of which size bytes are there. */
+static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
+{
+    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+}
+
+/* The trailer of a file of `total` bytes that has an index of that place and size:
+ *
+ *     0  where the index begins     16  size of the file     28  CRC of the bytes before
+ *     8  size of the index          24  reserved             32  magic, another than the header's
+ *
+ * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
+ * tells one that was cut and continued by another. */
+static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                          uint64_t index_size, uint64_t total,
+                                          const lmc__kernels *k)
+{
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+                   lmc__load64(trailer + 16) == total,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
 /* == snapshot/pipeline.h ========================================================================== */
@@ -11287,40 +13711,56 @@ static void lmc__finish_digester(lmc__digester *d)
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
-                         the RUN section which begins here; 0: none does */
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
-                       already, and is only compared */
+    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
+     * begins here; 0: none does */
+    size_t head_size;
+    /* of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
+    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
+     * only compared */
+    int is_written;
 } lmc__snapshot_job;
 
-/* Bytes to be written. */
+/* Bytes to be written, which stay where they are until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
+ * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    lmc__wave wave; /* without jobs: those are the snapshot's */
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;   /* of the other out */
+    /* encoding: predictions of the wave's blocks */
+    lmc__buffer base;
+    /* of the wave that is being planned */
+    size_t n_jobs;
+    /* the wave at hand makes out[out_number] */
+    unsigned out_number;
+    /* what is to be done with each job; gets the coder */
+    lmc_task task;
+    /* takes the parts; write NULL: nobody wants them */
+    lmc_sink sink;
+    /* of the other out */
+    lmc__buffer parts;
     int write_failed;
     lmc_stream stream;
-    uint8_t
-        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t *read_to;
     size_t read_size, read_got;
-    size_t read_portion; /* the most that is read beside one wave */
+    /* the most that is read beside one wave */
+    size_t read_portion;
     int read_failed, ended;
 } lmc__coder;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
 {
     unsigned i;
@@ -11335,6 +13775,7 @@ static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc
     }
 }
 
+/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
@@ -11345,8 +13786,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned; in_parts: to decode blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+ * shrink, so jobs that are planned keep theirs. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
                                       int in_parts)
 {
@@ -11380,7 +13822,8 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. */
+/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
+ * then. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -11389,12 +13832,16 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc: of a single
+ * piece, that is its own. Pieces of different jobs are different ones, so tasks do not disturb each
+ * other. */
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
-    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    lmc__piece *pieces;
     size_t i;
+    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
+    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
     if (job->n_pieces == 1) {
         pieces[0].crc = crc;
         return;
@@ -11406,6 +13853,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* Tasks of a wave; arg is the coder. */
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -11414,7 +13862,10 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
+#endif
 
+/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
+ * is a wrong base, unless it was made from this very file. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -11438,6 +13889,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
+/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     lmc__part part;
@@ -11446,6 +13898,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
+/* A task: one at a time, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -11454,7 +13907,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
 }
 
-/* Continue with what is wanted of the stream, up to a portion. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
+ * it was asked for, and ends by bringing nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -11469,6 +13923,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
+/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -11477,7 +13932,9 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Code the wave that is planned, write the parts, read. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
+ * first, for it came first; then those of blocks, in order; then that of reading, which is about
+ * bytes behind them. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -11493,7 +13950,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Write what is still to be written. */
+/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -11501,7 +13958,7 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Ask for size bytes of the stream, to come with the next steps. */
+/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 {
     c->read_to = dst;
@@ -11510,7 +13967,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plan the pieces of a job that covers the next size bytes of the digester's file. */
+/* Plans the pieces of a job that covers the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -11525,7 +13982,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded. */
+/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -11664,6 +14121,23 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 
 /* == snapshot/sections.h ========================================================================== */
 
+/* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
+ * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
+ * looks at bytes of a body by number, and nobody above checks them again.
+ *
+ * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
+ * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+
+#ifndef LMC_NO_ENCODER
+/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+ *
+ *     0  kind        "FILE", "RUN ", "INDX"
+ *     4  number      files and runs are counted apart; 0 for the index
+ *     8  size        of the body
+ *    16  Head_CRC    of the bytes before
+ *    20  Body_CRC    of the body
+ *
+ * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -11673,8 +14147,9 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
-/* The head of a section; whoever reads its body compares body_crc. */
+/* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint32_t number;
@@ -11682,6 +14157,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
+/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
+ * the limit of the format here. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -11694,12 +14171,15 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
+/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
 }
 
-/* Path rules of spec 5.1. */
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, start = 0;
@@ -11719,7 +14199,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -11737,120 +14218,214 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the
- * lmc_tensors first). */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
-{
-    const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
-    uint64_t n_words = 0, n_chars = 0, position = 0;
-    uint32_t path_size, n_tensors, i;
-    unsigned j;
-    lmc_tensor *tensors;
-    uint64_t *words;
-    char *chars;
-    lmc__item *items;
+/* -- FILE -- */
 
-    memset(file, 0, sizeof *file);
-    LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__load64(p);
-    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
-                   p[10] == 0 && p[11] == 0,
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left): taking checks nothing. */
+typedef struct lmc__cursor {
+    const uint8_t *p, *end;
+} lmc__cursor;
+
+static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
+
+/* Where the next size bytes are. */
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
+{
+    c->p += size;
+    return c->p - size;
+}
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
+
+/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
+ *
+ *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
+ *     8  kind                                      24  mtime, nanoseconds
+ *     9  flags: which of mode and mtime are set    28  size of the path
+ *    10  reserved                                  32  number of tensors
+ *    12  mode                                      36  path, then an entry for each tensor
+ *
+ * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
+ * to be trusted: entries may end before. */
+static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
+                                            uint32_t *path_size, uint32_t *n_tensors)
+{
+    uint8_t kind, flags, reserved;
+    LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
+    file->size = lmc__take64(c);
+    kind = lmc__take8(c);
+    flags = lmc__take8(c);
+    reserved = lmc__take8(c);
+    reserved |= lmc__take8(c);
+    LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
+                   reserved == 0,
                LMC_ERR_UNSUPPORTED);
-    file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
-    file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__load32(p + 12);
-    file->mtime_s = (int64_t)lmc__load64(p + 16);
-    file->mtime_ns = lmc__load32(p + 24);
-    path_size = lmc__load32(p + 28);
-    n_tensors = lmc__load32(p + 32);
+    file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    file->has_mode = (flags & LMC__HAS_MODE) != 0;
+    file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
+    file->mode = lmc__take32(c);
+    file->mtime_s = (int64_t)lmc__take64(c);
+    file->mtime_ns = lmc__take32(c);
+    *path_size = lmc__take32(c);
+    *n_tensors = lmc__take32(c);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
     LMC__CHECK(file->mtime_ns <= 999999999u &&
                    (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
                LMC_ERR_CORRUPT);
     LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors == 0 ||
+    LMC__CHECK(*n_tensors == 0 ||
                    (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
                LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
-    p += LMC__FILE_BODY_SIZE;
-    LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
-    p += path_size;
+    LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
+    *path = lmc__take_bytes(c, *path_size);
+    return LMC_OK;
+}
 
-    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least,
-     * so this is linear in size. */
+/* A tensor's entry in a FILE body:
+ *
+ *     0  offset      8  size           16  size of the name
+ *    20  size of the dtype's name      21  rank
+ *    22  generation, 0: exact          23  measure of the loss, 0 if exact
+ *    24  shape, name, dtype; if not exact the error, in units of 2^-32
+ *
+ * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
+ * makes sense in its file is not looked at. */
+typedef struct lmc__tensor_entry {
+    uint64_t offset, size;
+    uint32_t name_size;
+    uint8_t dtype_size, rank, generation, measure;
+    const uint8_t *shape, *name, *dtype; /* in the body */
+    uint32_t error;                      /* in units of 2^-32 */
+} lmc__tensor_entry;
+
+static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    e->offset = lmc__take64(c);
+    e->size = lmc__take64(c);
+    e->name_size = lmc__take32(c);
+    e->dtype_size = lmc__take8(c);
+    e->rank = lmc__take8(c);
+    e->generation = lmc__take8(c);
+    e->measure = lmc__take8(c);
+    LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
+                   e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(e->generation ? e->measure >= LMC_MEASURE_UPDATE && e->measure <= LMC_MEASURE_NMSE
+                             : e->measure == 0,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >=
+                   8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
+               LMC_ERR_CORRUPT);
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
+    e->error = e->generation ? lmc__take32(c) : 0;
+    return LMC_OK;
+}
+
+/* What is left of the one allocation that a lmc_file's arrays and strings are in. */
+typedef struct lmc__file_room {
+    uint64_t *words; /* shapes */
+    char *chars;     /* strings, NUL-terminated */
+} lmc__file_room;
+
+/* The bytes at p as a string. */
+static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
+{
+    char *const copy = room->chars;
+    memcpy(copy, p, size);
+    copy[size] = 0;
+    room->chars += size + 1;
+    return copy;
+}
+
+/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
+ * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
+ * known dtype, its shape must give its size; of others nobody can tell. */
+static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
+                                        const lmc_file *file, lmc__file_room *room,
+                                        uint64_t *position)
+{
+    enum lmc_dtype dtype;
+    unsigned i;
+    LMC__CHECK(memchr(e->name, 0, (size_t)e->name_size + e->dtype_size) == NULL, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    t->offset = e->offset;
+    t->size = e->size;
+    t->rank = e->rank;
+    t->loss.generation = e->generation;
+    t->loss.measure = (enum lmc_measure)e->measure;
+    t->loss.error = e->error / 4294967296.0;
+    t->shape = room->words;
+    for (i = 0; i < e->rank; i++) *room->words++ = lmc__load64(e->shape + 8 * i);
+    t->name = lmc__copy_string(room, e->name, e->name_size);
+    t->dtype = lmc__copy_string(room, e->dtype, e->dtype_size);
+    LMC__CHECK(t->offset >= *position && t->offset <= file->size &&
+                   t->size <= file->size - t->offset,
+               LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    dtype = lmc_find_dtype(t->dtype);
+    LMC__CHECK(dtype == LMC_AUTO ||
+                   lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
+ *
+ * Two passes over the entries. The first finds that all are there, that they end where the body
+ * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
+ * whatever the number of tensors claims to be. The second copies them to one allocation:
+ *
+ *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Names must
+ * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
+ * belongs to the caller in any case. */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
+                                       size_t size)
+{
+    uint64_t n_words = 0, n_chars = 0, position = 0;
+    uint32_t path_size, n_tensors, i;
+    const uint8_t *path;
+    lmc__tensor_entry e;
+    lmc__cursor c, tensors_at;
+    lmc__file_room room;
+    lmc_tensor *tensors;
+    lmc__item *items;
+
+    memset(file, 0, sizeof *file);
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__parse_file_head(&c, file, &path, &path_size, &n_tensors));
+    tensors_at = c;
     for (i = 0; i < n_tensors; i++) {
-        uint32_t name_size;
-        size_t more;
-        LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-        name_size = lmc__load32(p + 16);
-        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE &&
-                       p[21] <= LMC_MAX_RANK,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0,
-                   LMC_ERR_CORRUPT);
-        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
-        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
-        n_words += p[21];
-        n_chars += name_size + p[20] + 2u;
-        p += more;
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        n_words += e.rank;
+        n_chars += e.name_size + e.dtype_size + 2u;
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    LMC__CHECK(c.p == c.end, LMC_ERR_CORRUPT);
 
     memory->size = 0;
     LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                       8 * n_words + n_chars + path_size + 1));
     tensors = (lmc_tensor *)(void *)memory->data;
-    words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
-    items = (lmc__item *)(void *)(words + n_words);
-    chars = (char *)(items + n_tensors);
-    p = body + LMC__FILE_BODY_SIZE;
-    memcpy(chars, p, path_size);
-    chars[path_size] = 0;
-    file->path = chars;
-    chars += path_size + 1;
-    p += path_size;
+    room.words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
+    items = (lmc__item *)(void *)(room.words + n_words);
+    room.chars = (char *)(items + n_tensors);
+    file->path = lmc__copy_string(&room, path, path_size);
+    c = tensors_at;
     for (i = 0; i < n_tensors; i++) {
-        lmc_tensor *t = &tensors[i];
-        const uint32_t name_size = lmc__load32(p + 16), dtype_size = p[20];
-        enum lmc_dtype dtype;
-        memset(t, 0, sizeof *t);
-        t->offset = lmc__load64(p);
-        t->size = lmc__load64(p + 8);
-        t->rank = p[21];
-        t->loss.generation = p[22];
-        t->loss.measure = (enum lmc_measure)p[23];
-        t->shape = words;
-        p += LMC__TENSOR_ENTRY_SIZE;
-        for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
-        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);
-        memcpy(chars, p, name_size);
-        chars[name_size] = 0;
-        t->name = chars;
-        items[i].name = (const uint8_t *)chars;
-        items[i].size = name_size;
-        items[i].identity = NULL;
-        chars += name_size + 1;
-        p += name_size;
-        memcpy(chars, p, dtype_size);
-        chars[dtype_size] = 0;
-        t->dtype = chars;
-        chars += dtype_size + 1;
-        p += dtype_size;
-        if (t->loss.generation) {
-            t->loss.error = lmc__load32(p) / 4294967296.0;
-            p += 4;
-        }
-        LMC__CHECK(t->offset >= position && t->offset <= file->size &&
-                       t->size <= file->size - t->offset,
-                   LMC_ERR_CORRUPT);
-        position = t->offset + t->size;
-        dtype = lmc_find_dtype(t->dtype);
-        LMC__CHECK(dtype == LMC_AUTO ||
-                       lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
-                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        LMC__TRY(lmc__copy_tensor(&tensors[i], &e, file, &room, &position));
+        memset(&items[i], 0, sizeof items[i]); /* only to find names that are there twice */
+        items[i].name = (const uint8_t *)tensors[i].name;
+        items[i].size = e.name_size;
     }
     lmc__sort_items(items, n_tensors);
     LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
@@ -11859,27 +14434,58 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* What is to be said of a tensor that is written; returns whether anything was lost. */
-static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
+/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
+ * 2^-32, and 1 to the largest below it. */
+static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    *loss = q ? q->info.loss : t->loss;
-    return loss->generation != 0;
+    uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
+    size_t name_size, dtype_size;
+    lmc_loss loss;
+    unsigned i;
+    if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        return LMC_ERR_ARGUMENT;
+    name_size = strlen(t->name);
+    dtype_size = strlen(t->dtype);
+    if (name_size > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
+        return LMC_ERR_ARGUMENT;
+    loss = lmc__get_loss(t);
+    memset(entry, 0, sizeof entry);
+    lmc__store64(entry, t->offset);
+    lmc__store64(entry + 8, t->size);
+    lmc__store32(entry + 16, (uint32_t)name_size);
+    entry[20] = (uint8_t)dtype_size;
+    entry[21] = (uint8_t)t->rank;
+    if (loss.generation) {
+        if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
+            return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_tensor */
+        entry[22] = (uint8_t)loss.generation;
+        entry[23] = (uint8_t)loss.measure;
+    }
+    LMC__TRY(lmc__append(out, entry, sizeof entry));
+    for (i = 0; i < t->rank; i++) {
+        lmc__store64(field, t->shape[i]);
+        LMC__TRY(lmc__append(out, field, 8));
+    }
+    LMC__TRY(lmc__append(out, t->name, name_size));
+    LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+    if (loss.generation)
+        LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
+                                                   : UINT32_MAX));
+    return LMC_OK;
 }
 
-/* The FILE body of a description from the caller; strings of it are measured here, everything else
- * lmc__parse_file checks. */
+/* The FILE body of a description from the caller. Only what could not be written down is refused
+ * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
 static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
-    unsigned j;
     if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
         return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
@@ -11896,57 +14502,101 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
     lmc__store32(head + 32, (uint32_t)file->n_tensors);
     LMC__TRY(lmc__append(out, head, sizeof head));
     LMC__TRY(lmc__append(out, file->path, n));
-    for (i = 0; i < file->n_tensors; i++) {
-        const lmc_tensor *t = &file->tensors[i];
-        uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
-        size_t dtype_size;
-        lmc_loss loss;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
-            return LMC_ERR_ARGUMENT;
-        n = strlen(t->name);
-        dtype_size = strlen(t->dtype);
-        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
-            return LMC_ERR_ARGUMENT;
-        memset(entry, 0, sizeof entry);
-        lmc__store64(entry, t->offset);
-        lmc__store64(entry + 8, t->size);
-        lmc__store32(entry + 16, (uint32_t)n);
-        entry[20] = (uint8_t)dtype_size;
-        entry[21] = (uint8_t)t->rank;
-        if (lmc__get_loss(t, &loss)) {
-            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
-                return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
-            entry[22] = (uint8_t)loss.generation;
-            entry[23] = (uint8_t)loss.measure;
-        }
-        LMC__TRY(lmc__append(out, entry, sizeof entry));
-        for (j = 0; j < t->rank; j++) {
-            uint8_t field[8];
-            lmc__store64(field, t->shape[j]);
-            LMC__TRY(lmc__append(out, field, 8));
-        }
-        LMC__TRY(lmc__append(out, t->name, n));
-        LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-        if (loss.generation)
-            LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
-                                                       : UINT32_MAX));
-    }
+    for (i = 0; i < file->n_tensors; i++) LMC__TRY(lmc__append_tensor(out, &file->tensors[i]));
     return LMC_OK;
 }
 
+/* -- RUN -- */
+
+/* A run, as its RUN body describes it:
+ *
+ *     0  size        8  log2 of the block size      9  prediction     10  conversion
+ *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
+ *
+ * Its place in the file is where the run before it ends. segments points into the body, which must
+ * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
+    /* decoded bytes of each block but the last */
     size_t block_size;
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction, conversion;
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
+typedef struct lmc__segment {
+    uint32_t file_number;
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
+} lmc__segment;
+
+/* p: LMC__SEGMENT_SIZE bytes. */
+static lmc__segment lmc__get_segment(const uint8_t *p)
+{
+    lmc__segment s;
+    s.file_number = lmc__load32(p);
+    s.base = lmc__load32(p + 4);
+    s.start = lmc__load64(p + 8);
+    s.size = lmc__load64(p + 16);
+    s.base_offset = lmc__load64(p + 24);
+    return s;
+}
+
+#ifndef LMC_NO_ENCODER
+/* dst: LMC__SEGMENT_SIZE bytes. */
+static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+{
+    lmc__store32(dst, s->file_number);
+    lmc__store32(dst + 4, s->base);
+    lmc__store64(dst + 8, s->start);
+    lmc__store64(dst + 16, s->size);
+    lmc__store64(dst + 24, s->base_offset);
+}
+
+/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
+static void lmc__put_run(uint8_t *dst, const lmc__run *run)
+{
+    uint8_t log2_block = 0;
+    while ((size_t)1 << log2_block < run->block_size) log2_block++;
+    lmc__store64(dst, run->size);
+    dst[8] = log2_block;
+    dst[9] = (uint8_t)run->prediction;
+    dst[10] = (uint8_t)run->conversion;
+    dst[11] = 0;
+    lmc__store32(dst + 12, run->n_segments);
+}
+#endif
+
+/* Number i of a run that was parsed. */
+static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return lmc__get_segment(run->segments + (size_t)LMC__SEGMENT_SIZE * i);
+}
+
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position. */
+ * advances *position over the run.
+ *
+ * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
+ * bytes, block sizes within the format's limits, segments that are as many as the body has room
+ * for, that follow each other from *position on, that end where the run does and within the file,
+ * and a prediction only where there is to be one. Not checked here: whether what predicts them is
+ * there (lmc__check_predictions). */
 static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
                                       uint32_t file_number, const lmc_file *file,
                                       uint64_t *position)
@@ -11972,19 +14622,18 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     run->segments = body + LMC__RUN_BODY_SIZE;
     run->n_segments = n_segments;
     for (i = 0; i < n_segments; i++) {
-        const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0
-                                           : body[9] != LMC__PREDICT_ZERO,
+        const lmc__segment segment = lmc__segment_at(run, i);
+        LMC__CHECK(segment.base == 0 ? segment.base_offset == 0
+                                     : run->prediction != LMC__PREDICT_ZERO,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position,
+        LMC__CHECK(run->conversion == 0 || segment.size % 2 == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(segment.file_number == file_number && segment.start == *position,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position &&
-                       segment_size <= run->size - sum,
+        LMC__CHECK(segment.size >= 1 && segment.size <= limit - *position &&
+                       segment.size <= run->size - sum,
                    LMC_ERR_CORRUPT);
-        *position += segment_size;
-        sum += segment_size;
+        *position += segment.size;
+        sum += segment.size;
     }
     LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << body[8];
@@ -11993,13 +14642,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     return LMC_OK;
 }
 
-/* Decoded size of a block. */
+/* Decoded bytes of a block: the last has what is left. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
@@ -12017,67 +14668,6 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
     lmc__sha256_finish(&sha, identity);
-}
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
-    return LMC_OK;
 }
 
 /* == snapshot/index_entries.h ===================================================================== */
@@ -12099,19 +14689,24 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 #define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
+/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
+ * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
     uint64_t limit;  /* on their size */
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
+ */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
     return lmc__append(&b->entries, data, size);
 }
 
-/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
+ * elsewhere. */
 static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
                                           const uint8_t *head, const uint8_t *body,
                                           size_t body_size)
@@ -12123,7 +14718,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last. */
+/* Room for the facts of a file whose section was the last entry. */
 static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->entries.size;
@@ -12137,7 +14732,7 @@ static uint8_t *lmc__index_identities(const lmc__index_builder *b)
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
 }
 
-/* All of the file was absorbed by d. */
+/* All of the file was absorbed by d: its facts are known now. */
 static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
@@ -12163,6 +14758,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -12171,8 +14767,9 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
-/* p: LMC__INDEX_BODY_SIZE bytes. */
+/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     head->n_files = lmc__load32(p);
@@ -12183,48 +14780,43 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + LMC__FILE_FACTS_SIZE +
-               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+/* Names and identities of everything that has them among n_entries entries. These are known to be
+ * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
+ * of it fails nothing is leaked. Items point into the entries. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
+                                          uint64_t n_entries)
 {
     items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+    for (; n_entries > 0; n_entries--) {
+        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
+        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
+        if (head[0] == 'F') {
+            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
+            uint32_t path_size, n_tensors, i;
+            lmc__tensor_entry tensor;
+            lmc__cursor c;
+            lmc_file file;
+            c.p = body;
+            c.end = behind;
+            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
             for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
+                LMC__TRY(lmc__parse_tensor(&c, &tensor));
+                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
                                           identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
             }
+            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+        } else {
+            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+            entries =
+                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
         }
     }
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end). */
+/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
+ * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
     lmc__item last, next;
@@ -12255,23 +14847,70 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
 
 /* == snapshot/origin.h ============================================================================ */
 
+/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
+ * or restored. Writer, restorer and reader each have one.
+ *
+ * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
+ * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * holds for every base of the same content, however it is cut into files.
+ *
+ * Where a base is refused. In this order; each check rests on those before it.
+ *
+ *   what is checked               where                        when               status
+ *   ----------------------------  ---------------------------  -----------------  ------------
+ *   the base describes itself     lmc__open_origin             opening            ARGUMENT
+ *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *                                 lmc__read_prediction         a block is read    BASE_MISSING
+ *                                                              (reader: a delta
+ *                                                              may be listed
+ *                                                              without)
+ *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   header names                                               anything is
+ *                                                              written
+ *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *   the header                                                 opening
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
+ *   the base has                                               opening            see below
+ *   the base can be read          lmc_base.read                a block is read    what it says
+ *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
+ *                                 codec/get_quantised.h        decoded, before
+ *                                                              dst is written
+ *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
+ *   written is the delta's        (pipeline.h)
+ *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   paths, kinds, sizes
+ *
+ * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
+ * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
+ * A base of the right identity that lacks what a segment names is no wrong base: the delta
+ * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
+ * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
+ * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
+ * place of a base, and compare its size, and its CRC in the same way. */
+
 /* Bytes of a file. */
 typedef struct lmc__range {
     size_t file_number;
     uint64_t start, end;
 } lmc__range;
 
-/* Where the predictions of runs come from. */
 typedef struct lmc__origin {
-    const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, in order: lmc__item */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    /* or NULL */
+    const lmc_base *base;
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* of the base */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size); /* of this snapshot, or NULL */
-    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
+                                 size_t size);
     void *user;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* of a conversion */
+    /* read_back reads the base, which is being overwritten; base is NULL */
+    int in_place;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
 } lmc__origin;
 
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
@@ -12281,6 +14920,7 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
+/* base: NULL, or one that is described completely; its identity is taken here. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -12322,6 +14962,17 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+/* The base that the header names is the one at hand. In place that is for the caller to know. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
+
+#ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
  * their weights. */
@@ -12329,7 +14980,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
+    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
@@ -12344,6 +14995,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+#endif
 
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
@@ -12372,8 +15024,7 @@ static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint6
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
- * their own snapshot. */
+/* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -12384,34 +15035,46 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= offset && size <= ranges[i].end - offset;
 }
 
-/* Every segment's prediction is there. */
-static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
+/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
+static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+{
+    uint64_t item_size;
+    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
+    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
+    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
+}
+
+/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
+static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+{
+    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
+    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
+           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+}
+
+/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
+ * called. not_in_base: what to say of a segment that the base has not. */
+static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                              enum lmc_status not_in_base)
 {
     uint32_t i;
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const uint8_t *p = run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t size = lmc__load64(p + 16), offset = lmc__load64(p + 24);
-        const uint32_t number = lmc__load32(p + 4);
-        if (number == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) {
-            uint64_t item_size;
-            LMC__CHECK(number <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, number - 1));
-            LMC__CHECK(offset <= item_size && size <= item_size - offset, LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t wide = run->conversion ? 2 * size : size; /* size is less than 2^63 */
-            LMC__CHECK(offset <= LMC__MAX_FILE_SIZE && wide <= LMC__MAX_FILE_SIZE - offset,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, number - 1, offset, wide), LMC_ERR_CORRUPT);
-        }
+        const lmc__segment s = lmc__segment_at(run, i);
+        if (s.base == 0) continue;
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
+        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
 
-/* The run can be read back from now on, if it may. */
+/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
+ * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
@@ -12429,11 +15092,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-static const uint8_t *lmc__segment_at(const lmc__run *run, uint32_t i)
-{
-    return run->segments + (size_t)LMC__SEGMENT_SIZE * i;
-}
-
 typedef struct lmc__segment_search {
     const lmc__run *run;
     uint64_t offset;
@@ -12442,7 +15100,7 @@ typedef struct lmc__segment_search {
 static int lmc__is_segment_before(const void *context, size_t i)
 {
     const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return lmc__load64(lmc__segment_at(s->run, (uint32_t)i) + 8) <= s->offset;
+    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
 }
 
 /* The segment of a byte of the run's file: the last that does not begin behind it. */
@@ -12454,39 +15112,39 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
 }
 
-/* Bytes of prediction for one of the run. */
-static unsigned lmc__scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+/* A place in a file of the base, or of this snapshot. */
+typedef struct lmc__place {
+    size_t file_number;
+    uint64_t start;
+} lmc__place;
 
-/* Where the prediction of a segment with a Base begins. */
-static lmc__range lmc__locate(const lmc__origin *o, const lmc__run *run, const uint8_t *segment)
+/* Where the prediction of a segment begins, which has one. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
-    const uint32_t number = lmc__load32(segment + 4) - 1;
-    lmc__range found;
-    found.end = 0; /* not looked for */
+    lmc__place place;
     if (run->prediction == LMC__PREDICT_OWN) {
-        found.file_number = number;
-        found.start = lmc__load64(segment + 24);
+        place.file_number = s->base - 1;
+        place.start = s->base_offset;
     } else if (o->in_place) {
-        found.file_number = run->file_number;
-        found.start = lmc__load64(segment + 8);
+        place.file_number = run->file_number;
+        place.start = s->start;
     } else {
-        const lmc__item *item = lmc__get_item(o, number);
-        found.file_number = item->file_number;
-        found.start = (item->tensor ? item->tensor->offset : 0) + lmc__load64(segment + 24);
+        const lmc__item *item = lmc__get_item(o, s->base - 1);
+        place.file_number = item->file_number;
+        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
-    return found;
+    return place;
 }
 
-/* The prediction of segment i begins there: mostly what lies side by side does so in the base, too,
+/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
  * and is best read at once. */
-static int lmc__follows(const lmc__origin *o, const lmc__run *run, uint32_t i, size_t file_number,
-                        uint64_t start)
+static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                          size_t file_number, uint64_t start)
 {
-    const uint8_t *segment = lmc__segment_at(run, i);
-    lmc__range found;
-    if (lmc__load32(segment + 4) == 0) return 0;
-    found = lmc__locate(o, run, segment);
-    return found.file_number == file_number && found.start == start;
+    lmc__place place;
+    if (s->base == 0) return 0;
+    place = lmc__locate(o, run, s);
+    return place.file_number == file_number && place.start == start;
 }
 
 /* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
@@ -12506,28 +15164,27 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
+    const unsigned scale = lmc__prediction_scale(run);
     uint32_t i;
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
     if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
         return LMC_ERR_READ_BACK;
-    i = lmc__find_segment(run, offset);
-    for (; size != 0; i++) {
-        const uint8_t *p = lmc__segment_at(run, i);
-        const uint64_t at = offset - lmc__load64(p + 8);
-        size_t part = (size_t)lmc__min64(size, lmc__load64(p + 16) - at);
-        lmc__range from;
-        if (lmc__load32(p + 4) == 0) {
+    for (i = lmc__find_segment(run, offset); size != 0; i++) {
+        lmc__segment s = lmc__segment_at(run, i);
+        const uint64_t at = offset - s.start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s.size - at);
+        if (s.base == 0) {
             memset(dst, 0, part);
         } else {
-            from = lmc__locate(o, run, p);
-            from.start += lmc__scale(run) * at;
-            for (; part < size && lmc__follows(o, run, i + 1, from.file_number,
-                                               from.start + lmc__scale(run) * part);
-                 i++)
-                part +=
-                    (size_t)lmc__min64(size - part, lmc__load64(lmc__segment_at(run, i + 1) + 16));
+            lmc__place from = lmc__locate(o, run, &s);
+            from.start += scale * at;
+            for (; part < size; i++) { /* segments that are read with this one */
+                s = lmc__segment_at(run, i + 1);
+                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s.size);
+            }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
         dst += part;
@@ -12537,457 +15194,455 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + 32, o->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
+/* == snapshot/writer_plan.h ======================================================================= */
 
-/* == snapshot/writer.h ============================================================================ */
+#ifndef LMC_NO_ENCODER
 
-/* Files of unknown size are cut into runs of this many bytes, which are collected before they are
- * written. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
+ * predicted by. A run is all of one dtype and one kind of prediction:
+ *
+ *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
+ *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments                1           1      1   1, if predicted         1
+ *
+ * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
+ * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
+ * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * What a tensor is predicted by: its twin, if that was written before and can be read back; else
+ * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
+
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* A tensor of at least this many blocks starts a run of its own; smaller neighbours of one dtype
- * share one. */
+/* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
-struct lmc_writer {
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
-    lmc__coder coder;
-    lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
-    uint32_t n_files, n_runs, n_metadata;
-    int has_empty_path, is_finished;
-    uint8_t identity[LMC_IDENTITY_SIZE];
-
-    int in_file;
-    lmc_file file;
-    lmc__buffer file_memory;
-    enum lmc_dtype default_dtype;
-    uint64_t position; /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;
-    lmc__digester digester;
-
+/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
+typedef struct lmc__planner {
+    const lmc_writer_options *options;
+    /* where predictions come from; reads back by lmc__read_written */
     lmc__origin origin;
-    lmc__run run;
-    uint64_t run_left; /* bytes of the run that are in no job yet */
-    enum lmc_dtype dtype;
-    size_t block_size;
-    uint32_t block;                 /* number of the next block */
-    const lmc_quantizer *quantizer; /* of the run, or NULL */
-    uint64_t quantised_from;        /* where its tensor begins */
-    lmc__buffer quantised;          /* lmc__quantised_range, of all files */
-    int has_quantizer;              /* the file at hand does */
-    lmc__buffer
-        run_head; /* to be written before the run's first block: header and body of its section */
-    lmc__buffer carry; /* the beginning of a block; of a run if the file's size is unknown */
-};
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* the file at hand, and its number */
+    lmc_file file;
+    uint32_t file_number;
+    /* of bytes that are in no tensor */
+    enum lmc_dtype default_dtype;
+    /* one of the file's tensors does */
+    int has_quantizer;
+    /* bytes of the file that are in runs begun so far */
+    uint64_t position;
+    /* the first that does not end before position, or a lower one */
+    size_t next_tensor;
+} lmc__planner;
 
-/* A tensor that is not in the file as it is read back. */
-typedef struct lmc__quantised_range {
+/* -- what was written, as it can be read back -- */
+
+/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
+typedef struct lmc__quantized_range {
     lmc__range range;
-    const lmc_quantizer *quantizer;
-} lmc__quantised_range;
+    const lmc__quant_params *quant;
+} lmc__quantized_range;
 
-/* Of those the number of the first that ends behind offset, or belongs to a later file. */
-static size_t lmc__find_quantised(const lmc_writer *w, size_t file_number, uint64_t offset)
+/* Valid until the next file begins. */
+static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
-    return lmc__find_file_range(&w->quantised, sizeof(lmc__quantised_range), file_number, offset);
+    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
 }
 
-/* Whether pieces of that can be read as the snapshot has them: no updates, which want a second
- * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc_writer *w, size_t file_number, uint64_t offset, uint64_t size)
+/* Number i is there, and has bytes of [offset, end) of that file. */
+static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
 {
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
-    size_t i;
-    for (i = lmc__find_quantised(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const unsigned width = ranges[i].quantizer->width;
-        if (ranges[i].quantizer->is_predicted || (r->start - offset) % width ||
-            (offset + size < r->end && (offset + size - r->start) % width))
+    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
+           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.start < end;
+}
+
+/* The first that does not end before offset of that file; those behind it follow in order. */
+static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
+{
+    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+}
+
+/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
+ * second moment, nor parts of elements. */
+static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
+                            uint64_t size)
+{
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
+        if (quant->is_predicted || (r->start - offset) % quant->width ||
+            (offset + size < r->end && (offset + size - r->start) % quant->width))
             return 0;
     }
     return 1;
 }
 
-/* The caller's read_back, and what the snapshot has of that. */
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
+ */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    const lmc_writer *const w = (const lmc_writer *)user;
-    const lmc__quantised_range *const ranges =
-        (const lmc__quantised_range *)(const void *)w->quantised.data;
-    const size_t n = w->quantised.size / sizeof *ranges;
-    size_t i;
-    LMC__TRY(w->options.read_back(w->options.read_back_user, file_number, offset, dst, size));
-    for (i = lmc__find_quantised(w, file_number, offset);
-         i < n && ranges[i].range.file_number == file_number &&
-         ranges[i].range.start < offset + size;
-         i++) {
-        const lmc__range *const r = &ranges[i].range;
-        const uint64_t from = r->start > offset ? r->start : offset,
-                       to = lmc__min64(r->end, offset + size);
-        LMC__TRY(lmc_quantize(ranges[i].quantizer, (uint8_t *)dst + (size_t)(from - offset),
-                              from - r->start, (size_t)(to - from), NULL));
+    const lmc__planner *const p = (const lmc__planner *)user;
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
+        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
+                                     (size_t)(to - from), NULL));
     }
     return LMC_OK;
 }
 
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
-    w->offset += size;
-    return LMC_OK;
-}
+/* -- files -- */
 
-/* Write w->body as a section, and its entry so far to the index. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
+ * that were quantised once more lose once more, unless the quantiser is the one that they were
+ * quantised with. One that wants a second moment is told by the twin where that is. */
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
-}
-
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&w->index.entries, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->paths, alloc_user);
-    visit(&w->file_memory, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->quantised, alloc_user);
-}
-
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
-{
-    lmc_writer_options defaults;
-    uint8_t header[LMC__HEADER_SIZE];
-    enum lmc_status status;
-    lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
-        return LMC_ERR_ARGUMENT;
-    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
-    if (!w) return LMC_ERR_MEMORY;
-    memset(w, 0, sizeof *w);
-    w->options = *options;
-    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
-    w->coder.sink = *sink;
-    w->coder.task = lmc__encode_snapshot_task;
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->origin, options->base, options->alloc_user);
-    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->origin.user = w;
-    memset(header, 0, sizeof header);
-    memcpy(header, lmc__magic, 8);
-    header[8] = LMC_FORMAT_MAJOR;
-    header[9] = LMC_FORMAT_MINOR;
-    lmc__store16(header + 10, LMC__HEADER_SIZE);
-    lmc__store32(header + 12, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL);
-    if (options->base) {
-        memcpy(header + 32, w->origin.identity, LMC_IDENTITY_SIZE);
-        lmc__store32(header + 64, options->base->chain_depth + 1);
-        if (options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    }
-    lmc__store32(header + 76, w->coder.wave.k->crc32c(0, header, 76));
-    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
-    if (status != LMC_OK) {
-        lmc_free_writer(w);
-        return status;
-    }
-    *writer = w;
-    return LMC_OK;
-}
-
-LMC_API void lmc_free_writer(lmc_writer *w)
-{
-    if (!w) return;
-    lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
-    lmc__free_origin(&w->origin);
-    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
-}
-
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
-static enum lmc_status lmc__check_quantizer(const lmc_tensor *t)
-{
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    enum lmc_dtype dtype;
+    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
     if (!q) return LMC_OK;
-    dtype = lmc_find_dtype(t->dtype);
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || lmc_dtype_width(dtype) != q->width ||
-        t->size != q->n * q->width)
-        return LMC_ERR_ARGUMENT;
-    if (q->info.loss.generation != t->loss.generation + (q->is_recovered ? 0 : 1))
+    if (lmc__get_quantizer_loss(t->quantizer).generation !=
+        t->loss.generation + (q->is_recovered ? 0 : 1))
         return LMC_ERR_ARGUMENT;
     return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
                ? LMC_OK
                : LMC_ERR_ARGUMENT;
 }
 
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. tensors: those of p->file. */
+static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
+                                      uint32_t file_number, enum lmc_dtype default_dtype)
 {
-    enum lmc_status status;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
-        return LMC_ERR_ARGUMENT;
-    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++)
-        LMC__TRY(lmc__check_quantizer(&file->tensors[i]));
-    w->body.size = 0;
-    LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__parse_file(&w->file, &w->file_memory, w->body.data, w->body.size);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (w->n_files > 0 && (w->has_empty_path || w->file.path[0] == 0)) return LMC_ERR_ARGUMENT;
-    w->has_empty_path = w->file.path[0] == 0;
-    status = lmc__add_path(&w->paths, w->n_files, w->file.path);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    w->has_quantizer = 0;
-    for (i = 0; i < file->n_tensors; i++) {
-        lmc_tensor *const t = &((lmc_tensor *)(void *)w->file_memory.data)[i];
-        lmc__quantised_range quantised;
-        t->twin = file->tensors[i].twin;
-        quantised.quantizer = t->quantizer = lmc__get_quantizer(&file->tensors[i]);
-        if (!t->quantizer) continue;
-        w->has_quantizer = 1;
-        if (t->quantizer->is_recovered) continue; /* is at hand as it is */
-        quantised.range.file_number = w->n_files;
-        quantised.range.start = t->offset;
-        quantised.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&w->quantised, &quantised, sizeof quantised));
+    p->file_number = file_number;
+    p->default_dtype = default_dtype;
+    p->has_quantizer = 0;
+    p->position = 0;
+    p->next_tensor = 0;
+    for (i = 0; i < given->n_tensors; i++) {
+        lmc_tensor *const t = &tensors[i];
+        lmc__quantized_range quantized;
+        t->twin = given->tensors[i].twin;
+        t->quantizer = given->tensors[i].quantizer;
+        quantized.quant = lmc__get_quant_params(t->quantizer);
+        if (!quantized.quant) continue;
+        p->has_quantizer = 1;
+        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
+        quantized.range.file_number = file_number;
+        quantized.range.start = t->offset;
+        quantized.range.end = t->offset + t->size;
+        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
     }
-    w->n_files++;
-    LMC__TRY(lmc__index_file(&w->index, &w->file));
-    w->in_file = 1;
-    w->default_dtype = default_dtype;
-    w->position = 0;
-    w->next_tensor = 0;
-    w->run_left = 0;
-    w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->file);
     return LMC_OK;
 }
 
-/* How a tensor is predicted (NULL: the file, which has none), and by what: the Base and Base_Offset
- * of a segment. */
+/* -- predictions -- */
+
+/* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t number;
-    uint64_t offset;
+    uint32_t base; /* 0: by nothing */
+    uint64_t base_offset;
 } lmc__prediction;
 
-static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_tensor *t)
+/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
+ * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
+ * what was read. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
-    const lmc_quantizer *const quantizer = lmc__get_quantizer(t);
-    const lmc_twin *const twin =
-        t && w->options.read_back && (!quantizer || quantizer->is_predicted) ? t->twin : NULL;
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    lmc__prediction found;
+    uint64_t size;
+    memset(&found, 0, sizeof found);
+    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+        return found;
+    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
+        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+        return found;
+    found.kind = LMC__PREDICT_OWN;
+    found.conversion = twin->conversion;
+    found.base = (uint32_t)twin->file_number + 1;
+    found.base_offset = twin->offset;
+    return found;
+}
+
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
+ * base it is always the same: it is asked for more than once, when runs are planned and when
+ * segments are written. */
+static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+{
+    const lmc_file *const f = &p->file;
+    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (twin && (unsigned)twin->conversion <= LMC_CONVERT_F32_TO_F16 &&
-        twin->file_number < UINT32_MAX && (!twin->conversion || t->size % 2 == 0)) {
-        const uint64_t size = twin->conversion ? 2 * t->size : t->size;
-        if (twin->offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - twin->offset &&
-            lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) &&
-            lmc__is_readable(w, (size_t)twin->file_number, twin->offset, size)) {
-            found.kind = LMC__PREDICT_OWN;
-            found.conversion = twin->conversion;
-            found.number = (uint32_t)twin->file_number + 1;
-            found.offset = twin->offset;
-            return found;
-        }
-    }
-    if (w->origin.base && !quantizer)
-        found.number = lmc__match_item(&w->origin, w->file.path, t ? t->name : w->file.path,
-                                       t ? t->dtype : NULL, t ? t->size : w->file.size);
-    if (found.number) found.kind = LMC__PREDICT_BASE;
+    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (found.base || quant || !p->origin.base) return found;
+    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
+                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
 /* The tensor's twin is in the run that would begin at start of this file: only in a later run can
  * it refer to that. */
-static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t, uint64_t start)
+static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
-    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->n_files - 1 &&
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    return twin && twin->file_number == p->file_number &&
            (twin->offset >= start || t->size > start - twin->offset);
 }
 
+/* -- runs -- */
+
+/* What lmc__plan_run has found. */
+typedef struct lmc__planned_run {
+    uint64_t size;
+    enum lmc_dtype dtype;
+    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
+    const lmc__quant_params *quant; /* or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    size_t block_size;
+} lmc__planned_run;
+
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
-static size_t lmc__get_run_block_size(const lmc_writer *w, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction, int is_quantised)
+static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
-    return lmc__get_block_size(dtype, w->options.log2_block,
-                               prediction->kind != LMC__PREDICT_ZERO || is_quantised);
+    return lmc__get_block_size(run->dtype, p->options->log2_block,
+                               run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL);
 }
 
-/* How to code the next bytes of a file of known size: the run's end, dtype and kind of prediction.
- */
-static uint64_t lmc__plan_run(lmc_writer *w, enum lmc_dtype *dtype, lmc__prediction *prediction)
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
+ * the small ones that lie behind it without a gap and are coded alike. */
+static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
-    const lmc_file *f = &w->file;
-    const uint64_t start = w->position;
-    uint64_t end = f->size;
-    *dtype = w->default_dtype;
-    w->quantizer = NULL;
-    memset(prediction, 0, sizeof *prediction);
-    if (f->n_tensors == 0) *prediction = lmc__find_prediction(w, NULL);
-    while (w->next_tensor < f->n_tensors &&
-           f->tensors[w->next_tensor].offset + f->tensors[w->next_tensor].size <= start)
-        w->next_tensor++;
-    if (w->next_tensor < f->n_tensors) {
-        size_t i = w->next_tensor;
-        end = f->tensors[i].offset;
-        if (end <= start) { /* in a tensor */
-            uint32_t n = 0;
-            uint64_t own;
-            *dtype = lmc_find_dtype(f->tensors[i].dtype);
-            *prediction = lmc__find_prediction(w, &f->tensors[i]);
-            own = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__get_run_block_size(w, *dtype, prediction, 0);
-            end += f->tensors[i].size;
-            w->quantizer = f->tensors[i].quantizer;
-            w->quantised_from = f->tensors[i].offset;
-            if (f->tensors[i].size < own && !w->quantizer)
-                for (i++;
-                     i < f->n_tensors && ++n < LMC__MAX_SEGMENTS && f->tensors[i].offset == end &&
-                     f->tensors[i].size < own && lmc_find_dtype(f->tensors[i].dtype) == *dtype &&
-                     !f->tensors[i].quantizer && !lmc__repeats_run(w, &f->tensors[i], start);
-                     i++) {
-                    const lmc__prediction next = lmc__find_prediction(w, &f->tensors[i]);
-                    if (next.kind != prediction->kind || next.conversion != prediction->conversion)
-                        break;
-                    end += f->tensors[i].size;
-                }
-        }
+    const lmc_file *const f = &p->file;
+    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
+    uint32_t n = 0;
+    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+    run->quantized_from = f->tensors[i].offset;
+    if (f->tensors[i].size >= large || run->quant) return end;
+    for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        lmc__prediction next;
+        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            break;
+        next = lmc__find_prediction(p, t);
+        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
+            break;
+        end += t->size;
     }
     return end;
 }
 
-/* The run's segments: one for each tensor that is predicted, else one for all. */
-static enum lmc_status lmc__append_segments(lmc_writer *w, uint64_t size,
-                                            const lmc__prediction *prediction)
+/* The run of the bytes that come next, of which at least one is there; available: all that are
+ * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
+ * one begins.
+ *
+ * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
+ * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
+ * makes one of at least one byte. */
+static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
-    const uint64_t end = w->position + size;
-    uint64_t at = w->position;
-    size_t i = w->next_tensor;
-    uint32_t n = 0;
+    const lmc_file *const f = &p->file;
+    unsigned width;
+    memset(run, 0, sizeof *run);
+    run->dtype = p->default_dtype;
+    if (f->size == LMC_UNKNOWN_SIZE) {
+        run->size = available;
+    } else {
+        size_t *const i = &p->next_tensor;
+        uint64_t end = f->size;
+        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
+        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
+        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
+            ++*i;
+        if (*i < f->n_tensors)
+            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
+                                                       : f->tensors[*i].offset;
+        run->size = end - p->position;
+    }
+    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+    width = lmc_dtype_width(run->dtype);
+    if (run->size < width) run->dtype = LMC_AUTO;
+    else run->size -= run->size % width;
+    if (run->dtype == LMC_AUTO && run->size > 4096)
+        run->size -= run->size % 8; /* so that every block can be split at any width */
+    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
+ * how many. The limit can be met only by a file of more small tensors than any has. */
+static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
+                                            lmc__buffer *out, uint32_t *n)
+{
+    const uint64_t end = p->position + run->size;
+    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
+    uint64_t at = p->position;
+    size_t i = p->next_tensor;
+    *n = 0;
     while (at < end) {
-        const lmc_tensor *t = NULL;
-        lmc__prediction found = *prediction;
-        uint64_t stop = end, start = 0;
-        uint8_t segment[LMC__SEGMENT_SIZE];
-        if (prediction->kind != LMC__PREDICT_ZERO && w->file.n_tensors) {
-            while (w->file.tensors[i].offset + w->file.tensors[i].size <= at)
-                i++; /* empty ones, too */
-            t = &w->file.tensors[i];
+        lmc__prediction found = run->prediction;
+        uint64_t stop = end, start = 0; /* of the tensor */
+        uint8_t field[LMC__SEGMENT_SIZE];
+        lmc__segment segment;
+        if (is_by_tensor) {
+            const lmc_tensor *t = &p->file.tensors[i];
+            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(w, t);
+            found = lmc__find_prediction(p, t);
         }
-        memset(segment, 0, sizeof segment);
-        lmc__store32(segment, w->n_files - 1);
-        lmc__store32(segment + 4, found.number);
-        lmc__store64(segment + 8, at);
-        lmc__store64(segment + 16, stop - at);
-        lmc__store64(segment + 24, found.number == 0
-                                       ? 0
-                                       : found.offset + (found.conversion ? 2 : 1) * (at - start));
-        LMC__TRY(lmc__append(&w->run_head, segment, sizeof segment));
+        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        ++*n;
+        segment.file_number = p->file_number;
+        segment.base = found.base;
+        segment.start = at;
+        segment.size = stop - at;
+        segment.base_offset =
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
+        lmc__put_segment(field, &segment);
+        LMC__TRY(lmc__append(out, field, sizeof field));
         at = stop;
-        if (++n == LMC__MAX_SEGMENTS && at < end) return LMC_ERR_LIMIT;
     }
-    lmc__store32(w->run_head.data + LMC__SECTION_HEADER_SIZE + 12, n);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
 
-/* Begin a run of at most size bytes that continues the file; what does not fill an element is left
- * for a run of bytes. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, uint64_t size, enum lmc_dtype dtype,
-                                      const lmc__prediction *prediction)
+/* == snapshot/writer_blocks.h ===================================================================== */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer's way from bytes to blocks in the sink.
+ *
+ *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
+ *                                           |          |
+ *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
+ * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *
+ * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
+ * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
+ * does not even do that: it is moved to just before the next span, for which room is left there.
+ *
+ *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
+ *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ *
+ * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
+ * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ *
+ * Each block has a slot in out as large as it can get, and behind the one before: so sections and
+ * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
+ * before its first block (head_size). */
+
+/* Files of unknown size are cut into runs of this many bytes. */
+#define LMC__PENDING_SIZE ((size_t)16 << 20)
+
+struct lmc_writer {
+    lmc_writer_options options;
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
+    lmc__coder coder;
+    lmc__index_builder index;
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
+    uint32_t n_files, n_runs, n_metadata;
+    int has_empty_path, is_finished;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+
+    lmc__planner plan;
+    int in_file;
+    /* of plan.file */
+    lmc__buffer file_memory;
+    lmc__digester digester;
+
+    /* the run at hand; where it is from: */
+    lmc__run run;
+    lmc__planned_run planned;
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+};
+
+/* A file is at hand that ends when the caller says so. */
+static int lmc__is_size_unknown(const lmc_writer *w)
 {
-    unsigned log2_block = 0;
-    uint64_t position = w->position;
+    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+{
+    lmc__buffer *const head = &w->run_head;
+    uint64_t position = w->plan.position;
+    lmc__run run;
     uint8_t *body;
     size_t body_size;
-    size = lmc__min64(size, LMC__MAX_RUN_SIZE);
-    if (size < lmc_dtype_width(dtype)) dtype = LMC_AUTO;
-    size -= size % lmc_dtype_width(dtype);
-    if (dtype == LMC_AUTO && size > 4096)
-        size -= size % 8; /* so that every block can be split at any width */
+    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    if (w->quantizer && w->quantizer->is_predicted && prediction->kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    w->block_size = lmc__get_run_block_size(w, dtype, prediction, w->quantizer != NULL);
-    while ((size_t)1 << log2_block < w->block_size) log2_block++;
-    w->run_head.size = 0;
-    LMC__TRY(lmc__append(&w->run_head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
-    LMC__TRY(lmc__append_segments(w, size, prediction));
-    body = w->run_head.data + LMC__SECTION_HEADER_SIZE;
-    body_size = w->run_head.size - LMC__SECTION_HEADER_SIZE;
-    lmc__store64(body, size);
-    body[8] = (uint8_t)log2_block;
-    body[9] = (uint8_t)prediction->kind;
-    body[10] = (uint8_t)prediction->conversion;
-    lmc__put_section_header(w->run_head.data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
-    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->file, &position));
-    LMC__TRY(lmc__add_run(&w->origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->block_size, w->block_size / lmc_dtype_width(dtype), 0));
-    w->dtype = dtype;
+    memset(&run, 0, sizeof run);
+    run.size = w->planned.size;
+    run.block_size = w->planned.block_size;
+    run.prediction = w->planned.prediction.kind;
+    run.conversion = w->planned.prediction.conversion;
+    head->size = 0;
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
+    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    body = head->data + LMC__SECTION_HEADER_SIZE;
+    body_size = head->size - LMC__SECTION_HEADER_SIZE;
+    lmc__put_run(body, &run);
+    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
+                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
-    w->run_left = size;
-    w->position += size;
+    w->run_left = run.size;
+    w->plan.position = position;
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next, of which at least one is there; available: all that
- * are known to come if the file's size is unknown. */
-static enum lmc_status lmc__next_run(lmc_writer *w, size_t available)
-{
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;
-    uint64_t end;
-    memset(&prediction, 0, sizeof prediction);
-    w->quantizer = NULL;
-    if (w->file.size == LMC_UNKNOWN_SIZE)
-        return lmc__begin_run(w, available, w->default_dtype, &prediction);
-    if (w->position == w->file.size) return LMC_ERR_ARGUMENT; /* more than the file has */
-    end = lmc__plan_run(w, &dtype, &prediction);
-    return lmc__begin_run(w, end - w->position, dtype, &prediction);
-}
-
-/* Encode the wave that is planned; what it made is written beside the next one. */
+/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots become
+ * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
+ * their slots, are not written.
+ *
+ * w->offset counts what is going to be written, so that the index can say where blocks begin. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -13014,11 +15669,28 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plan a block of the run. */
+/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
+ * on. A sixteenth more is for the headers of many small blocks. */
+static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
+{
+    lmc__coder *const c = &w->coder;
+    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
+    if (w->plan.origin.base || w->plan.origin.read_back)
+        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    return LMC_OK;
+}
+
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
+ * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
+ * workers. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    lmc__coder *c = &w->coder;
-    const size_t head = w->block == 0 ? w->run_head.size : 0, slot = head + lmc_bound_block(size);
+    lmc__coder *const c = &w->coder;
+    const lmc__quant_params *const quant = w->planned.quant;
+    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const size_t head_size = w->block == 0 ? w->run_head.size : 0,
+                 slot = head_size + lmc_bound_block(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
@@ -13026,34 +15698,25 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs ==
-        0) { /* pointers into it from now on; a sixteenth more: heads of many small blocks */
-        const uint64_t wave_size = lmc__get_wave_size(c, w->block_size);
-        LMC__TRY(lmc__reserve(out, wave_size + wave_size / 16 + head));
-        if (w->origin.base || w->origin.read_back)
-            LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a block's is no larger than its slot */
-    }
+    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, w->run.size - w->run_left, base, size));
+        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
         job->base = base;
     }
-    if (head) memcpy(out->data + out->size, w->run_head.data, head);
-    block_job->head_size = head;
+    if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
+    block_job->head_size = head_size;
     job->src = data;
     job->src_size = size;
-    job->dst = out->data + out->size + head;
-    job->dst_size = slot - head;
-    job->dtype = w->dtype;
+    job->dst = out->data + out->size + head_size;
+    job->dst_size = slot - head_size;
+    job->dtype = w->planned.dtype;
     job->level = w->options.level;
-    job->quantizer = w->quantizer;
-    job->first_element =
-        w->quantizer
-            ? (w->run.start + w->run.size - w->run_left - w->quantised_from) / w->quantizer->width
-            : 0;
+    job->quant = quant;
+    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;
     job->position.block = w->block++;
     out->size += slot;
@@ -13061,15 +15724,15 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
- * until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
+ * less than a block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
     while (size != 0) {
         size_t n;
-        if (w->run_left == 0) LMC__TRY(lmc__next_run(w, size));
-        n = (size_t)lmc__min64(w->block_size, w->run_left);
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
         if (n > size) break;
         LMC__TRY(lmc__plan_block(w, data, n));
         data += n;
@@ -13079,7 +15742,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encode the blocks in carry, which must be whole. */
+/* Encodes what is in carry: whole blocks, or the last of a file. */
 static enum lmc_status lmc__flush_carry(lmc_writer *w)
 {
     size_t rest;
@@ -13088,17 +15751,21 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
     return lmc__encode_wave(w);
 }
 
+/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
+ * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
+ * the file's size is unknown), which is filled up first. */
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
+    const int is_unknown = lmc__is_size_unknown(w);
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         size_t n = size;
         if (is_unknown ||
             w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole =
-                is_unknown ? LMC__PENDING_SIZE : (size_t)lmc__min64(w->block_size, w->run_left);
-            if (is_unknown && w->position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
+            const size_t whole = is_unknown
+                                     ? LMC__PENDING_SIZE
+                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
+            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
                 return LMC_ERR_LIMIT;
             LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
             n = lmc__min(size, whole - w->carry.size);
@@ -13116,16 +15783,17 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Spans of the stream are read into the two buffers in turn. The beginning of a block that ends in
- * the next span is moved to just before that. */
+/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
+ * left over at the end, less than a block or a run, waits there again. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *c = &w->coder;
-    const int is_unknown = w->in_file && w->file.size == LMC_UNKNOWN_SIZE;
-    const size_t room = is_unknown ? 0
-                                   : lmc__get_block_size(LMC_U64, w->options.log2_block,
-                                                         w->options.base || w->options.read_back ||
-                                                             w->has_quantizer); /* none is larger */
+    const int is_unknown = lmc__is_size_unknown(w);
+    const size_t room = is_unknown
+                            ? 0
+                            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+                                                  w->options.base || w->options.read_back ||
+                                                      w->plan.has_quantizer); /* none is larger */
     const uint64_t wave_size = lmc__get_wave_size(c, room),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
@@ -13136,8 +15804,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->file.size) - (w->position - w->run_left) -
-           w->carry.size;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
+           (w->plan.position - w->run_left) - w->carry.size;
     rest = w->carry.size;
     LMC__TRY(lmc__reserve(&c->in[0], room + span));
     data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
@@ -13171,20 +15839,154 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (is_unknown && left == 0) return LMC_ERR_LIMIT;
     return lmc__append(&w->carry, data, size);
 }
+#endif /* LMC_NO_ENCODER */
 
+/* == snapshot/writer.h ============================================================================ */
+
+#ifndef LMC_NO_ENCODER
+
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks).
+ *
+ * Everything is written once and in its order, so any sink will do. What cannot be known before
+ * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
+ * what is written. */
+
+/* Straight to the sink, behind what waits to be written. The first thing that fails stops
+ * everything: a sink cannot take back. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
+{
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    w->offset += size;
+    return LMC_OK;
+}
+
+/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
+ * whose blocks would come before. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, w->body.data, w->body.size);
+}
+
+/* See lmc__visit_buffer. */
+static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&w->index.entries, alloc_user);
+    visit(&w->body, alloc_user);
+    visit(&w->metadata, alloc_user);
+    visit(&w->paths, alloc_user);
+    visit(&w->file_memory, alloc_user);
+    visit(&w->carry, alloc_user);
+    visit(&w->run_head, alloc_user);
+    visit(&w->plan.quantized, alloc_user);
+}
+
+LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                        const lmc_writer_options *options)
+{
+    lmc_writer_options defaults;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    lmc_writer *w;
+    memset(&defaults, 0, sizeof defaults);
+    if (options == NULL) options = &defaults;
+    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
+        (unsigned)options->level > LMC_LEVEL_MAX ||
+        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        return LMC_ERR_ARGUMENT;
+    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    if (!w) return LMC_ERR_MEMORY;
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    w->coder.sink = *sink;
+    w->coder.task = lmc__encode_snapshot_task;
+    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    w->index.limit = UINT64_MAX;
+    status = lmc__open_origin(&w->plan.origin, options->base, options->alloc_user);
+    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->plan.origin.user = &w->plan;
+    w->plan.options = &w->options;
+    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
+    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+                    options->base ? w->plan.origin.identity : NULL,
+                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
+    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
+    if (status != LMC_OK) {
+        lmc_free_writer(w);
+        return status;
+    }
+    *writer = w;
+    return LMC_OK;
+}
+
+LMC_API void lmc_free_writer(lmc_writer *w)
+{
+    if (!w) return;
+    lmc__free_coder(&w->coder);
+    lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_origin(&w->plan.origin);
+    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+}
+
+/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
+ * function that every reader will check it with: so whatever a reader would refuse is refused here,
+ * as a wrong argument, and the copy that the writer works with is what a reader will have. */
+static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                       enum lmc_dtype default_dtype)
+{
+    lmc_file *const copy = &w->plan.file;
+    enum lmc_status status;
+    size_t i;
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
+    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++)
+        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
+    w->body.size = 0;
+    LMC__TRY(lmc__append_file(&w->body, file));
+    status = lmc__parse_file(copy, &w->file_memory, w->body.data, w->body.size);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    if (w->n_files > 0 && (w->has_empty_path || copy->path[0] == 0)) return LMC_ERR_ARGUMENT;
+    w->has_empty_path = copy->path[0] == 0;
+    status = lmc__add_path(&w->paths, w->n_files, copy->path);
+    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
+    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
+    LMC__TRY(lmc__plan_file(&w->plan, (lmc_tensor *)(void *)w->file_memory.data, file, w->n_files,
+                            default_dtype));
+    w->n_files++;
+    LMC__TRY(lmc__index_file(&w->index, copy));
+    w->in_file = 1;
+    w->run_left = 0;
+    w->carry.size = 0;
+    lmc__begin_digester(&w->digester, copy);
+    return LMC_OK;
+}
+
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. The file's facts are complete now. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->file.size == LMC_UNKNOWN_SIZE) {
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
         LMC__TRY(lmc__flush_carry(w));
-        w->file.size = w->position;
+        w->plan.file.size = w->plan.position;
     }
-    if (w->digester.absorbed != w->file.size) return LMC_ERR_ARGUMENT;
-    lmc__index_file_end(&w->index, &w->digester, w->file.size);
+    if (w->digester.absorbed != w->plan.file.size) return LMC_ERR_ARGUMENT;
+    lmc__index_file_end(&w->index, &w->digester, w->plan.file.size);
     w->in_file = 0;
     return LMC_OK;
 }
 
+/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -13201,7 +16003,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. */
+/* The metadata entries in order of their keys, appended to the index. They are sorted by what
+ * points to them, and then copied. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -13224,6 +16027,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
+ * do not lie side by side. The trailer must come last: a file that has one is complete. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -13252,18 +16057,14 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    memset(trailer, 0, sizeof trailer);
-    lmc__store64(trailer, index_at);
-    lmc__store64(trailer + 8, w->offset - index_at);
-    lmc__store64(trailer + 16, w->offset + LMC__TRAILER_SIZE);
-    lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
-    memcpy(trailer + 32, lmc__end_magic, 8);
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
 }
 
-/* The first error stays: what was written after it would be wrong. */
+/* The first error stays, and is all that any later call returns: what was written after it would be
+ * wrong. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -13307,48 +16108,97 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
         pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     return w->offset - pending;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/restore.h =========================================================================== */
 
+/* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
+ * sought.
+ *
+ * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
+ * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ *
+ *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
+ *                                                               at ^   ^ end
+ *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
+ *                             at ^  ^ next_room: what the stream brought
+ *
+ * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
+ * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
+ * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
+ * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ *
+ * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
+ * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
+ * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
+ * caller.
+ *
+ * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
+ * wave later. begin_file and end_file come between waves. Only when lmc_restore_snapshot returns
+ * LMC_OK are names, sizes and identities known to be right, since the index that repeats them comes
+ * last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
     lmc__coder coder;
-    const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
-    unsigned number;
-    int is_next_read; /* the other coder.in holds what follows, from next_room on */
-    size_t next_room;
-    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
-    size_t largest;           /* decoded bytes of the largest block of the run */
-    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
-    lmc__index_builder index; /* what the index must say */
-    lmc__buffer body;
-    lmc__buffer items;
-    lmc__buffer paths; /* see lmc__add_path */
-    uint32_t n_files, n_runs;
-    uint64_t total; /* bytes of all runs so far */
-    lmc__origin origin;
-    int has_base, is_sequential;
-    int is_done; /* the blocks of the planned wave were written by an earlier attempt */
 
+    /* -- the stream -- */
+    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    const uint8_t *at, *end;
+    unsigned in_number;
+    /* The other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one. */
+    int is_next_read;
+    size_t next_room;
+    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded. */
+    int is_other_used;
+    /* Bytes of the stream from its beginning to `at`. */
+    uint64_t offset;
+
+    /* -- what has been seen -- */
+    /* What the INDX section must say, byte by byte. */
+    lmc__index_builder index;
+    /* The body of the section at hand. */
+    lmc__buffer body;
+    /* Names and identities of everything, at the end. */
+    lmc__buffer items;
+    /* See lmc__add_path. */
+    lmc__buffer paths;
+    uint32_t n_files, n_runs;
+    /* Bytes of all runs. */
+    uint64_t total;
+    int has_base, is_sequential;
+    lmc__origin origin;
+
+    /* -- the file at hand -- */
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    uint64_t position; /* bytes of the file in runs so far */
+    /* Bytes of it in runs so far. */
+    uint64_t position;
     lmc__digester digester;
+
+    /* -- the wave at hand -- */
+    /* Decoded bytes of the largest block of the run. */
+    size_t largest;
+    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
+     * again. A wave has only blocks of one sort. */
+    int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
- * are decoded, and a wave then has up to twice as many. */
+/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
+ * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
 #define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
 
-/* Decode the wave that is planned, and read on; what was decoded is written beside the next one.
- * Before what is read there is room for the beginning of a block that ends in it. */
+/* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
+ * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
+ * changes sides: what was decoded is handed to the next wave to be written. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
               is_coding = c->n_jobs != 0;
-    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
+    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -13357,8 +16207,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
         next->size = 0;
-        LMC__TRY(
-            lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        /* after which size is no more than a size_t holds */
+        LMC__TRY(lmc__reserve(next, r->next_room + size));
         lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -13367,21 +16217,25 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
-    if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
+    if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-/* Go on to the next buffer, to whose front what is left of this one moves. */
+/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
+ * more, nothing changes.
+ *
+ * Room before what was read is that for the largest block of the run at hand then; the next run's
+ * may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
-    lmc__buffer *next = &c->in[r->number ^ 1];
-    if (!r->is_next_read)
-        LMC__TRY(
-            lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    lmc__buffer *next = &c->in[r->in_number ^ 1];
+    /* Decoding reads, too, if no block of the wave is in the other buffer; if one was, the second
+     * wave, which is empty, does. */
+    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
     if (left > r->next_room) { /* which was for smaller blocks */
@@ -13394,13 +16248,14 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     if (left) memcpy(next->data + r->next_room - left, r->at, left);
     r->at = next->data + r->next_room - left;
     r->end = next->data + next->size;
-    r->number ^= 1;
+    r->in_number ^= 1;
     r->is_next_read = 0;
     r->is_other_used = c->n_jobs != 0;
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. */
+/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
+ * pointers into `out` and its number may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -13408,6 +16263,7 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -13415,12 +16271,14 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* These bytes were used. */
 static void lmc__skip(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
 }
 
+/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
 static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
 {
     while (size != 0) {
@@ -13435,7 +16293,9 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
     return LMC_OK;
 }
 
-/* The section's body to r->body, in steps: memory grows with what is really there. */
+/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
+ * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
+ * written. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
     if (section->size > r->index.limit) return LMC_ERR_LIMIT;
@@ -13451,13 +16311,16 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-/* The section at hand, whose body was read, to the index. */
+/* To the index: the section at hand, whose body was read last. head: its header. */
 static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
     return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
                               r->body.data, r->body.size);
 }
 
+/* A FILE section. All that can be refused is refused before the caller hears of the file: a path
+ * twice, a nameless file that is not alone, a size over the limit. Its size and identities are not
+ * known yet: the index gets room for them. */
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
                                          const uint8_t *head)
 {
@@ -13483,6 +16346,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
+/* What follows is no run of this file. Everything of it must be decoded and written before the
+ * caller is told that it is complete. */
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
@@ -13498,7 +16363,11 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plan the block at hand. */
+/* Makes the block at hand a job of the wave. Its header is checked against its position and what
+ * the run says of its size; a prediction is read to where the block will be decoded over it.
+ *
+ * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
+ * be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
@@ -13519,13 +16388,12 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done))
+    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
-    r->is_done = is_done;
+    r->is_written = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0)
-        LMC__TRY(lmc__reserve(
-            out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    /* pointers into it from now on */
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     job->position = position;
@@ -13542,8 +16410,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
                                      job->dst, size));
     } else if (info.has_prediction) {
-        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
-                                      size)); /* which is decoded over it */
+        /* over which the block is decoded */
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
         block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
@@ -13553,6 +16421,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
+/* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
+ * given, so that must have reached the caller: the wave is decoded, and what it made is written,
+ * before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
                                         const uint8_t *head)
 {
@@ -13565,10 +16436,10 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_origin(&r->origin, &run));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
-    if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
+    if (run.prediction == LMC__PREDICT_OWN) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
@@ -13581,6 +16452,9 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
+ * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
+ * metadata and the snapshot's identity. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -13604,6 +16478,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
+/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
+ * takes its blocks with it. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -13641,6 +16517,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->index.entries, alloc_user);
@@ -13688,260 +16565,406 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     return status;
 }
 
-/* == snapshot/reader.h ============================================================================ */
+/* == snapshot/index.h ============================================================================= */
 
-/* A run as the index has it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+ *
+ * How each field of the index is checked before it is used:
+ *     body           Body_CRC first. It tells damage, not malice: everything below holds for any
+ * bytes counts         not used to allocate; entries are parsed until as many were there, or they
+ * end offset         equals the sum of all sizes before: sections and blocks follow each other
+ * without a gap, from the header up to the index itself section        its own CRCs, kind, number;
+ * size is at most what is left of the body FILE, RUN      lmc__parse_file, lmc__parse_run: limits,
+ * order, sizes that add up File_Size      at most 2^63 - 1, what the FILE section said if it did,
+ * and the sum of its runs block entries  8 bytes each must be there before room for them is made;
+ * size above that of a header, and at most that of a block stored as it is metadata       sizes
+ * within the body, keys in strictly ascending order identity       equals that of the names and
+ * identities above So memory is at most a few times the size of the index, which the caller limits,
+ * and time is n log n in it. */
+
+/* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
-    lmc__run run;               /* its segments are in reader->index */
-    uint64_t first_block;       /* in reader->block_at */
-    const uint8_t *blocks;      /* in reader->index: LMC__BLOCK_ENTRY_SIZE bytes each */
-    enum lmc_status prediction; /* salvage: whether its prediction can be found. LMC_ERR_NOT_FOUND:
-                                   its section is lost */
+    lmc__run run;
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
     lmc_file file;
-    lmc__buffer memory;
-    size_t first_run, n_runs;
-    int is_described;    /* salvage: by its section */
-    size_t confirmed_at; /* in salvage.confirmed */
+    lmc__buffer memory;       /* of its arrays and strings */
+    size_t first_run, n_runs; /* in tables.runs */
+    int is_described;         /* 1. In tables of a damaged file 0: its FILE section is lost */
 } lmc__reader_file;
 
-/* What the readers of damaged files have beside the tables of others; section 9.10. */
-typedef struct lmc__salvage {
-    lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
-    uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader->index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer
-        container; /* a block decoded to see whether it is intact; the one of these numbers */
-    uint32_t container_run, container_block;
-    enum lmc_status container_status;
-    int in_container; /* it is being decoded */
-    /* lmc_next_range */
-    size_t file, run, unplaced;
-    uint64_t offset, delivered;
-    lmc__buffer range;
-    lmc__digester digester;
-    int is_whole;          /* the file so far */
-    lmc__buffer confirmed; /* int8_t: what lmc_confirm says of a file, then of its tensors */
-} lmc__salvage;
-
-struct lmc_reader {
-    lmc_source source;
-    lmc_reader_options options;
-    lmc__coder own_coder, *coder; /* the lender's, or the own one */
-    lmc__buffer index;            /* the body, for metadata */
-    lmc__buffer files, runs;      /* arrays of the two above */
-    lmc__buffer
-        block_at;     /* uint64_t: where each block starts; after a run's blocks: where they end */
-    lmc__buffer keys; /* metadata keys, NUL-terminated; and pointers to the entries */
-    lmc__buffer metadata;
-    lmc__buffer paths; /* see lmc__add_path */
-    size_t n_files, n_metadata;
-    uint64_t total; /* bytes of all files */
-    uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
-    uint32_t chain_depth;
-    int is_sequential;
-    lmc__origin origin;
-    lmc__buffer window; /* of lmc__read_as_base: bytes of a file from window_start on */
-    size_t window_file;
-    uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot, by
-                            this one (which may need the first) */
-    lmc__salvage salvage;
-};
-
-typedef struct lmc__entry {
-    size_t key_at; /* in keys */
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in tables.keys */
     const uint8_t *value;
     size_t size;
-} lmc__entry;
+} lmc__metadata_entry;
 
-static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
-{
-    return (lmc__reader_file *)(void *)r->files.data + i;
-}
-static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
-{
-    return r->runs.data ? (lmc__reader_run *)(void *)r->runs.data + i : NULL;
-}
-static uint64_t *lmc__block_at(const lmc_reader *r) { return (uint64_t *)(void *)r->block_at.data; }
+typedef struct lmc__tables {
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
+    size_t n_files, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+} lmc__tables;
 
-/* One entry of the index at *p; *offset: where its section must start, then where the next must. */
-static enum lmc_status lmc__read_entry(lmc_reader *r, const uint8_t **p, const uint8_t *end,
-                                       uint64_t *offset, uint64_t *position)
+static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
-    const lmc__kernels *k = r->coder->wave.k;
-    lmc__reader_file *f = r->n_files ? lmc__file_at(r, r->n_files - 1) : NULL;
-    const uint8_t *body;
-    lmc__section section;
-    size_t size, i;
-    LMC__CHECK(end - *p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(*p) == *offset, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_section(&section, *p + 8, k));
-    body = *p + 8 + LMC__SECTION_HEADER_SIZE;
-    LMC__CHECK(section.size <= (uint64_t)(end - body), LMC_ERR_CORRUPT);
-    size = (size_t)section.size;
-    LMC__CHECK(k->crc32c(0, body, size) == section.body_crc, LMC_ERR_CHECKSUM);
-    *p = body + size;
-    *offset += LMC__SECTION_HEADER_SIZE + section.size;
-    if (lmc__is_kind(&section, "FILE")) {
-        lmc__reader_file *next;
-        LMC__CHECK(f == NULL || *position == f->file.size, LMC_ERR_CORRUPT);
-        LMC__CHECK(section.number == r->n_files, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__append(&r->files, NULL, sizeof *next));
-        next = lmc__file_at(r, r->n_files);
-        next->memory.alloc_user = r->options.alloc_user;
-        next->is_described = 1;
-        r->n_files++;
-        LMC__TRY(lmc__parse_file(&next->file, &next->memory, body, size));
-        LMC__TRY(lmc__add_path(&r->paths, r->n_files - 1, next->file.path));
-        LMC__CHECK(f == NULL || (next->file.path[0] != 0 && lmc__file_at(r, 0)->file.path[0] != 0),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - *p) >=
-                       16 + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&next->file),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load64(*p) <= LMC__MAX_FILE_SIZE &&
-                       (next->file.size == LMC_UNKNOWN_SIZE || next->file.size == lmc__load64(*p)),
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(*p + 12) == 0, LMC_ERR_CORRUPT);
-        next->file.size = lmc__load64(*p);
-        next->file.crc = lmc__load32(*p + 8);
-        *p += 16;
-        for (i = 0; i < lmc__count_identities(&next->file); i++, *p += LMC_IDENTITY_SIZE)
-            memcpy(next->file.n_tensors ? ((lmc_tensor *)(void *)next->memory.data)[i].identity
-                                        : next->file.identity,
-                   *p, LMC_IDENTITY_SIZE);
-        next->first_run = r->runs.size / sizeof(lmc__reader_run);
-        *position = 0;
-    } else {
-        lmc__reader_run run;
-        LMC__CHECK(lmc__is_kind(&section, "RUN ") && f, LMC_ERR_CORRUPT);
-        LMC__CHECK(section.number == r->runs.size / sizeof run, LMC_ERR_CORRUPT);
-        LMC__TRY(
-            lmc__parse_run(&run.run, body, size, (uint32_t)(r->n_files - 1), &f->file, position));
-        LMC__CHECK(run.run.n_blocks <= (uint64_t)(end - *p) / LMC__BLOCK_ENTRY_SIZE,
-                   LMC_ERR_CORRUPT);
-        run.prediction = LMC_OK;
-        if (!r->options.salvage) {
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_BASE || r->chain_depth != 0,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(run.run.prediction != LMC__PREDICT_OWN || !r->is_sequential,
-                       LMC_ERR_CORRUPT);
-            if (!lmc__add_total(&r->total, run.run.size, &r->options.limits)) return LMC_ERR_LIMIT;
-            if (run.run.prediction != LMC__PREDICT_BASE || r->origin.base)
-                LMC__TRY(lmc__check_origin(&r->origin, &run.run));
-            LMC__TRY(lmc__add_run(&r->origin, &run.run));
-        }
-        run.first_block = r->block_at.size / 8;
-        run.blocks = *p;
-        LMC__TRY(lmc__append(&r->runs, &run, sizeof run));
-        LMC__TRY(lmc__reserve(&r->block_at, 8 * (run.run.n_blocks + 1)));
-        for (i = 0; i < run.run.n_blocks; i++, *p += LMC__BLOCK_ENTRY_SIZE) {
-            const uint32_t block_size = lmc__load32(*p);
-            LMC__CHECK(block_size > LMC_BLOCK_HEADER_SIZE &&
-                           block_size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run.run, i),
-                       LMC_ERR_CORRUPT);
-            lmc__block_at(r)[run.first_block + i] = *offset;
-            *offset += block_size;
-        }
-        lmc__block_at(r)[run.first_block + i] = *offset;
-        r->block_at.size += 8 * ((size_t)run.run.n_blocks + 1);
-        f->n_runs++;
-    }
-    LMC__CHECK(*offset <= (r->options.salvage ? LMC__MAX_FILE_SIZE : r->source.size),
-               LMC_ERR_CORRUPT); /* also keeps sums from overflowing */
+    return (lmc__reader_file *)(void *)t->files.data + i;
+}
+static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
+{
+    return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
+}
+static uint64_t *lmc__table_blocks(const lmc__tables *t)
+{
+    return (uint64_t *)(void *)t->block_at.data;
+}
+static size_t lmc__count_runs(const lmc__tables *t)
+{
+    return t->runs.size / sizeof(lmc__reader_run);
+}
+
+static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&t->index, alloc_user);
+    visit(&t->files, alloc_user);
+    visit(&t->runs, alloc_user);
+    visit(&t->block_at, alloc_user);
+    visit(&t->keys, alloc_user);
+    visit(&t->metadata, alloc_user);
+    visit(&t->paths, alloc_user);
+}
+
+static void lmc__init_tables(lmc__tables *t, void *alloc_user)
+{
+    memset(t, 0, sizeof *t);
+    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+}
+
+static void lmc__free_tables(lmc__tables *t)
+{
+    size_t i;
+    for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
+    t->n_files = 0;
+    lmc__visit_tables(t, lmc__free_visited, NULL);
+}
+
+/* One more file, of which nothing is known yet; it has no runs. */
+static enum lmc_status lmc__add_file(lmc__tables *t, lmc__reader_file **file)
+{
+    LMC__TRY(lmc__append(&t->files, NULL, sizeof **file));
+    *file = lmc__table_file(t, t->n_files++);
+    lmc__init_buffer(&(*file)->memory, t->files.alloc_user);
+    (*file)->first_run = lmc__count_runs(t);
     return LMC_OK;
 }
 
+/* While the entries of an index are parsed. */
+typedef struct lmc__index_parser {
+    lmc__tables *t;
+    const lmc__kernels *k;
+    const uint8_t *p, *end; /* what is left of the body */
+    uint64_t offset;        /* of the file: where the next section must begin */
+    uint64_t position;      /* bytes of the last file that are in runs so far */
+} lmc__index_parser;
+
+/* Behind the body of a FILE section; x->p: the facts of the file. */
+static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
+                                             const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *f;
+    uint64_t size;
+    size_t i;
+    LMC__CHECK(t->n_files == 0 || x->position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == t->n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__add_file(t, &f));
+    f->is_described = 1;
+    LMC__TRY(lmc__parse_file(&f->file, &f->memory, body, (size_t)section->size));
+    LMC__TRY(lmc__add_path(&t->paths, t->n_files - 1, f->file.path));
+    LMC__CHECK(t->n_files == 1 ||
+                   (f->file.path[0] != 0 && lmc__table_file(t, 0)->file.path[0] != 0),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK((uint64_t)(x->end - x->p) >=
+                   LMC__FILE_FACTS_SIZE +
+                       (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),
+               LMC_ERR_CORRUPT);
+    size = lmc__load64(x->p);
+    LMC__CHECK(size <= LMC__MAX_FILE_SIZE &&
+                   (f->file.size == LMC_UNKNOWN_SIZE || f->file.size == size),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load32(x->p + 12) == 0, LMC_ERR_CORRUPT);
+    f->file.size = size;
+    f->file.crc = lmc__load32(x->p + 8);
+    x->p += LMC__FILE_FACTS_SIZE;
+    for (i = 0; i < lmc__count_identities(&f->file); i++, x->p += LMC_IDENTITY_SIZE)
+        memcpy(f->file.n_tensors ? ((lmc_tensor *)(void *)f->memory.data)[i].identity
+                                 : f->file.identity,
+               x->p, LMC_IDENTITY_SIZE);
+    x->position = 0;
+    return LMC_OK;
+}
+
+/* Behind the body of a RUN section; x->p: its block entries. */
+static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
+                                            const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *const f = t->n_files ? lmc__table_file(t, t->n_files - 1) : NULL;
+    lmc__reader_run r;
+    uint64_t *block_at;
+    size_t i;
+    LMC__CHECK(lmc__is_kind(section, "RUN ") && f, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_run(&r.run, body, (size_t)section->size, (uint32_t)(t->n_files - 1),
+                            &f->file, &x->position));
+    LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
+               LMC_ERR_CORRUPT);
+    r.prediction = LMC_OK;
+    r.first_block = t->block_at.size / 8;
+    r.blocks = x->p;
+    LMC__TRY(lmc__append(&t->runs, &r, sizeof r));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (r.run.n_blocks + 1)));
+    block_at = lmc__table_blocks(t) + r.first_block;
+    for (i = 0; i < r.run.n_blocks; i++, x->p += LMC__BLOCK_ENTRY_SIZE) {
+        const uint32_t size = lmc__load32(x->p);
+        LMC__CHECK(size > LMC_BLOCK_HEADER_SIZE &&
+                       size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&r.run, i),
+                   LMC_ERR_CORRUPT);
+        block_at[i] = x->offset;
+        x->offset += size;
+    }
+    block_at[i] = x->offset;
+    t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
+    f->n_runs++;
+    return LMC_OK;
+}
+
+/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
+ * run less than 2^56, so they do not overflow before that is seen. */
+static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
+{
+    const uint8_t *body;
+    lmc__section section;
+    LMC__CHECK(x->end - x->p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
+    body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
+    LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
+    LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
+    x->p = body + (size_t)section.size;
+    x->offset += LMC__SECTION_HEADER_SIZE + section.size;
+    LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
+                                            : lmc__parse_run_entry(x, &section, body));
+    LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
+                                           uint32_t n)
+{
+    LMC__TRY(lmc__check_metadata(p, end, n));
+    for (; n > 0; n--, t->n_metadata++) {
+        const uint32_t key_size = lmc__load32(p);
+        lmc__metadata_entry entry;
+        entry.key_at = t->keys.size;
+        entry.size = lmc__load32(p + 4);
+        entry.value = p + 8 + key_size;
+        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
+        p = entry.value + entry.size;
+    }
+    return LMC_OK;
+}
+
+/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
+ * known to be right or does not matter. *offset: where the entries say that the section begins.
+ * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
+ * not looked at. */
+static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, uint64_t max_offset,
+                                        lmc__buffer *items, uint64_t *offset)
+{
+    const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    lmc__index_parser x;
+    lmc__index_head head;
+    uint64_t n_entries, i;
+    x.t = t;
+    x.k = k;
+    x.p = body + LMC__INDEX_BODY_SIZE;
+    x.end = t->index.data + t->index.size;
+    x.offset = LMC__HEADER_SIZE;
+    x.position = 0;
+    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
+               LMC_ERR_CHECKSUM);
+    LMC__TRY(lmc__get_index_head(&head, body));
+    n_entries = (uint64_t)head.n_files + head.n_runs;
+    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    LMC__CHECK(t->n_files > 0 && x.position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(t->n_files == head.n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_metadata(t, x.p, x.end, head.n_metadata));
+    LMC__TRY(lmc__collect_items(items, body + LMC__INDEX_BODY_SIZE, n_entries));
+    lmc__snapshot_identity(items, t->identity);
+    LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    *offset = x.offset;
+    return LMC_OK;
+}
+
+/* == snapshot/reader.h ============================================================================ */
+
+/* Reading by the index: any bytes of any file, without what lies between.
+ *
+ *     bytes of a file -> runs that hold them -> blocks of each -> waves -> dst
+ *
+ * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
+ * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * take a buffer.
+ *
+ * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
+ * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
+ * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ *
+ *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
+ *
+ * Where they are not cut alike, a link is asked for less than a block, again and again for
+ * neighbours. It then decodes LMC__WINDOW_SIZE bytes to its *window*, from which the next questions
+ * are answered: what is asked for from front to back is decoded once (lmc__read_as_base).
+ *
+ * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
+ * the coder may be in use while a prediction is read, which may need it.
+ *
+ * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
+ * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+struct lmc_reader {
+    lmc_source source;
+    lmc_reader_options options;
+    /* the lender's, or the own one */
+    lmc__coder own_coder, *coder;
+    lmc__tables tables;
+    /* bytes of all runs */
+    uint64_t total;
+    uint8_t base_identity[LMC_IDENTITY_SIZE];
+    uint32_t chain_depth;
+    int is_sequential;
+    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
+    int is_complete;
+    lmc__origin origin;
+    /* bytes of file window_file from window_start on */
+    lmc__buffer window;
+    size_t window_file;
+    uint64_t window_start;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
+    enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
+                                size_t size);
+    /* what a larger struct has beside; or NULL */
+    void (*free_extra)(lmc_reader *reader);
+    /* of that, which begins with this one */
+    size_t struct_size;
+};
+
+static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
+{
+    return lmc__table_file(&r->tables, i);
+}
+static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
+{
+    return lmc__table_run(&r->tables, i);
+}
+static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
+
+/* Of its own; coder, tables and origin have theirs. */
+static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&r->window, alloc_user);
+    visit(&r->base[0], alloc_user);
+    visit(&r->base[1], alloc_user);
+}
+
+/* All of it, or LMC_ERR_READ. Not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
                                                                                   : LMC_ERR_READ;
 }
 
-static enum lmc_status lmc__read_metadata(lmc_reader *r, const uint8_t *p, const uint8_t *end,
-                                          uint32_t n)
+/* The most bytes of index that the caller wants in memory. */
+static uint64_t lmc__index_limit(const lmc_limits *limits)
 {
-    LMC__TRY(lmc__check_metadata(p, end, n));
-    for (; n > 0; n--, r->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
-        lmc__entry entry;
-        entry.key_at = r->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&r->keys, p + 8, key_size));
-        LMC__TRY(lmc__append(&r->keys, NULL, 1));
-        LMC__TRY(lmc__append(&r->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
-    }
-    return LMC_OK;
+    return limits->max_index_size ? limits->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file. *offset: where it says that it
- * begins. */
-static enum lmc_status lmc__read_index(lmc_reader *r, uint64_t index_at, uint64_t index_size,
-                                       uint64_t *offset)
+/* The INDX section, which is at that place and within the file, to empty tables. */
+static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at, uint64_t size)
 {
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
-                                                            : LMC__DEFAULT_INDEX_LIMIT;
-    const lmc__kernels *k = r->coder->wave.k;
-    lmc__buffer *items = &r->coder->in[0]; /* not needed for anything else yet */
-    uint64_t position = 0, n_entries, i;
-    const uint8_t *p, *end, *entries;
-    lmc__section section;
-    *offset = LMC__HEADER_SIZE;
-    LMC__CHECK(index_size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (index_size > limit) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&r->index, index_size));
-    LMC__TRY(lmc__read_at(r, index_at, r->index.data, (size_t)index_size));
-    if (!r->options.salvage) { /* else what the header says is known */
-        LMC__TRY(lmc__get_section(&section, r->index.data, k));
-        LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
-                       section.size == index_size - LMC__SECTION_HEADER_SIZE,
-                   LMC_ERR_CORRUPT);
-    }
-    p = r->index.data + LMC__SECTION_HEADER_SIZE;
-    end = r->index.data + index_size;
-    LMC__CHECK(k->crc32c(0, p, (size_t)(end - p)) == lmc__load32(r->index.data + 20),
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    n_entries = (uint64_t)lmc__load32(p) + lmc__load32(p + 4);
-    entries = p + LMC__INDEX_BODY_SIZE;
-    p = entries;
-    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__read_entry(r, &p, end, offset, &position));
-    LMC__CHECK(r->n_files > 0 && position == lmc__file_at(r, r->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(r->n_files == lmc__load32(entries - LMC__INDEX_BODY_SIZE), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_metadata(r, p, end, lmc__load32(entries - LMC__INDEX_BODY_SIZE + 40)));
-    LMC__TRY(lmc__collect_items(items, entries, n_entries));
-    lmc__snapshot_identity(items, r->identity);
-    LMC__CHECK(memcmp(entries - LMC__INDEX_BODY_SIZE + 8, r->identity, LMC_IDENTITY_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->index, size));
+    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
+    t->index.size = (size_t)size;
     return LMC_OK;
 }
 
 /* What the reader keeps of an intact header. */
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
-    memcpy(r->base_identity, header + 32, LMC_IDENTITY_SIZE);
-    r->chain_depth = lmc__load32(header + 64);
-    r->is_sequential = (int)(lmc__load32(header + 12) & LMC__FLAG_SEQUENTIAL);
+    memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
 }
 
-static enum lmc_status lmc__open_reader(lmc_reader *r)
+/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
+ * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
+ * that is at hand: a delta may be listed without. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
+{
+    const size_t n_runs = lmc__count_runs(&r->tables);
+    size_t i;
+    for (i = 0; i < n_runs; i++) {
+        const lmc__run *const run = &lmc__run_at(r, i)->run;
+        LMC__CHECK(run->prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+        if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
+        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
+            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, run));
+    }
+    return LMC_OK;
+}
+
+/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
+ * and header, index and trailer must leave nothing out: what lies between them the index accounts
+ * for. */
+static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset;
     const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
+    uint64_t index_at, index_size, offset;
+    lmc__section section;
 
     LMC__TRY(lmc__read_at(r, 0, header, header_size));
     if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
@@ -13957,16 +16980,20 @@ static enum lmc_status lmc__open_reader(lmc_reader *r)
     LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
                    index_size == total - LMC__TRAILER_SIZE - index_at,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_index(r, index_at, index_size, &offset));
+    LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
+    LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
+    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
+                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_index(&r->tables, k, total, &r->coder->in[0], &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_runs(r));
+    r->is_complete = 1;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__open_salvage(lmc_reader *r);
-static void lmc__free_salvage(lmc_reader *r);
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                          uint8_t *dst, size_t size);
-/* Readers of damaged files have no run everywhere. */
+/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is known.
+ */
 static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
                           uint64_t offset)
 {
@@ -13974,47 +17001,30 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t
            offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size);
-
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. */
+ * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
-{
-    return lmc_get_file((const lmc_reader *)user, file_number);
-}
-
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
-{
-    lmc_base base;
-    base.n_files = lmc_count_files(reader);
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
-    return base;
-}
-
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->n_files : 0; }
+LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
-    return r && i < r->n_files ? &lmc__file_at(r, i)->file : NULL;
+    return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* Linear in the number of tensors. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
                                         size_t *file_number, const lmc_tensor **tensor)
 {
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->n_files; i++) {
+    for (i = 0; i < r->tables.n_files; i++) {
         const lmc_file *f = &lmc__file_at(r, i)->file;
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
@@ -14054,9 +17064,16 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
            1;
 }
 
-/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
- * to dst: of a block that is wanted whole, to its place there, where it is decoded then; of the
- * others, the first and the last at most, to buffer, that of the first in *head bytes. */
+/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
+ * run go to dst:
+ *
+ *     run     |     first     |       ...       |      last     |
+ *     wanted           |---------- dst ---------------|
+ *     reads   |--buffer------|---- to dst -----|--buffer-------|
+ *
+ * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
+ * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
+ * side is asked for at once. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
                                              size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
                                              lmc__buffer *buffer, size_t *head)
@@ -14095,7 +17112,12 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of run number n, within the run. */
+/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
+ * a wave has, whose code lies side by side and is read at once.
+ *
+ * First predictions, which may need the coder's buffers, as this reader or one that shares them
+ * reads them; from then on the wave. A block that is not the one that the index knows is refused
+ * before it is decoded. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -14112,8 +17134,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
-                                                     coder: before that is in use */
+        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO)
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
@@ -14151,22 +17173,19 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return LMC_OK;
 }
 
-static enum lmc_status lmc__read_run(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
-                                     size_t size)
-{
-    return r->options.salvage ? lmc__read_salvaged(r, number, offset, dst, size)
-                              : lmc__read_indexed_run(r, number, offset, dst, size);
-}
-
 /* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
  * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
  * mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
-/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and
- * then a block goes through all of them at one place. A window begins with the first block that is
- * not there yet: what is asked for from front to back is decoded once, and so asked for once of the
- * next link. */
+/* lmc_base's read. Three ways, whichever fits the next bytes:
+ *  - they are in the window;
+ *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
+ *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    and then a block goes through all of them at one place;
+ *  - else the window is filled, from the block that they begin in, and asked again.
+ * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
+ * for from front to back is decoded once, and so asked for once of the next link. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -14179,8 +17198,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(!r->options.salvage ||
-                       lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
+        LMC__CHECK(lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
                    LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
@@ -14192,7 +17210,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         } else if (at % run->block_size == 0 &&
                    (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(lmc__read_run(r, number, at, out, part));
+            LMC__TRY(r->read_run(r, number, at, out, part));
         } else { /* to be found in it now */
             const size_t span = run->block_size > LMC__WINDOW_SIZE
                                     ? run->block_size
@@ -14201,7 +17219,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
             const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
             r->window.size = 0; /* nothing, if reading fails */
             LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(lmc__read_run(r, number, start, r->window.data, n));
+            LMC__TRY(r->read_run(r, number, start, r->window.data, n));
             r->window.size = n;
             r->window_file = file_number;
             r->window_start = run->start + start;
@@ -14214,23 +17232,41 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return LMC_OK;
 }
 
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
+{
+    return lmc_get_file((const lmc_reader *)user, file_number);
+}
+
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+{
+    lmc_base base;
+    base.n_files = lmc_count_files(reader);
+    base.get_file = lmc__get_reader_file;
+    base.read = lmc__read_as_base;
+    base.user = reader;
+    base.chain_depth = reader ? reader->chain_depth : 0;
+    return base;
+}
+
+/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
+ * to the caller, who learns of no sizes. */
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
     const lmc__reader_file *f;
     uint8_t *out = (uint8_t *)dst;
     size_t number;
-    if (!r || file_number >= r->n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     for (number = lmc__find_run(r, f, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(!r->options.salvage || lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__read_run(r, number, offset - run->start, out, n));
+        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
         size -= n;
@@ -14247,7 +17283,7 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
 
 LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    if (r && identity) memcpy(identity, r->identity, LMC_IDENTITY_SIZE);
+    if (r && identity) memcpy(identity, r->tables.identity, LMC_IDENTITY_SIZE);
 }
 
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
@@ -14256,28 +17292,30 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC
     return r ? r->chain_depth : 0;
 }
 
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->n_metadata : 0; }
+LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
 
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
 {
-    const lmc__entry *entry;
+    const lmc__metadata_entry *entry;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->n_metadata) return LMC_ERR_NOT_FOUND;
-    entry = (const lmc__entry *)(const void *)r->metadata.data + i;
-    *key = (const char *)r->keys.data + entry->key_at;
+    if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
+    entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
+    *key = (const char *)r->tables.keys.data + entry->key_at;
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
+/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
+ * that add up. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
                                    uint64_t size)
 {
     const lmc__reader_file *f;
     uint64_t encoded = 0;
     size_t number;
-    if (!r || file_number >= r->n_files || r->options.salvage) return 0;
+    if (!r || file_number >= r->tables.n_files || !r->is_complete) return 0;
     f = lmc__file_at(r, file_number);
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
@@ -14304,6 +17342,16 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint
 
 /* == snapshot/in_place.h ========================================================================== */
 
+/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
+ *
+ * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
+ * file of the same path and size, that what it predicts will have. Blocks go from front to back and
+ * only once, and no block's prediction is another block's place: so nothing is overwritten before
+ * it was used.
+ *
+ * That is a question about the mapping, not about bytes: the answer is found in the tables of the
+ * reader, in time in proportion to segments and tensors. */
+
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
@@ -14317,7 +17365,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     return LMC_OK;
 }
 
-/* The base's file of that path, kind and size; NULL: there is none. */
+/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
+ * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -14331,17 +17380,21 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's
- * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
- * that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
+ * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
+ * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
+ * come in order.
+ *
+ * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
+ * there, or the file itself if it has no tensors. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const uint64_t at = s->start, from = s->base_offset;
+    const lmc__item *item =
+        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
     const lmc_tensor *t;
-    if (number == 0) return 1;
+    if (s->base == 0) return 1;
     if (file->n_tensors == 0)
         return from == at &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
@@ -14361,21 +17414,24 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    size_t i, j;
+    uint32_t k;
+    int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->n_files; i++) {
+    for (i = 0; can && i < r->tables.n_files; i++) {
         const lmc__reader_file *f = lmc__file_at(r, i);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
         can = file != NULL;
         for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
+                const lmc__segment segment = lmc__segment_at(run, k);
+                can = lmc__is_in_place(r, file, &segment, &tensor);
+            }
         }
     }
     lmc__free_buffer(&items);
@@ -14384,91 +17440,120 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 
 /* == snapshot/requantise.h ======================================================================== */
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
+/* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
+ *
+ * Whoever restores a snapshot and codes it again (at another level, without a base, with other
+ * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
+ * would be coded as floats, several times as large; fitted anew, they would lose once more.
+ * With it the same elements come out, and about the same size. That is not taken on trust: blocks
+ * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ *
+ * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
+ * else. So the first head counts, the others must agree, and where they do not the tensor has no
+ * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
+ * their elements are not decoded. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
+ * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
+ * moved. What is not read, of blocks that are stored, has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
-    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0),
+    const uint64_t group_size = q->params.group_size,
+                   all = q->n / group_size + (q->n % group_size ? 1 : 0),
                    doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups),
                    more = n > doubled ? n : doubled;
     uint16_t *scales;
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0],
-                                     (size_t)more * sizeof q->scales[0]);
+    scales =
+        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
+                                (size_t)more * sizeof scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
-    q->scales = scales;
-    while (q->n_groups < more) scales[q->n_groups++] = 0x3F80;
+    q->params.scales = scales;
+    while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
     return LMC_OK;
 }
 
-/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that
- * differs; and the scales of the groups in it. A block that is not quantised, as was smaller, says
- * nothing: it will be coded so again. */
+/* All that a block's head says but its scales, which differ from block to block. */
+static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
+{
+    return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
+           a->table_size == b->table_size && a->group_size == b->group_size &&
+           a->grid.is_log == b->grid.is_log && a->grid.is_signed == b->grid.is_signed &&
+           a->grid.min == b->grid.min && a->grid.step == b->grid.step &&
+           a->grid.bias == b->grid.bias && a->grid.floor == b->grid.floor &&
+           memcmp(a->table, b->table, sizeof a->table) == 0;
+}
+
+/* Takes on what the head of the tensor's first quantised block says. It does not say how many
+ * points the grid has: as many as can be numbered and, without a table, have a code. */
+static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
+{
+    q->is_predicted = head->is_predicted;
+    q->grid = head->grid;
+    q->low_bits = head->low_bits;
+    q->table_size = head->table_size;
+    memcpy(q->table, head->table, sizeof q->table);
+    q->group_size = head->group_size;
+    q->grid.n_points = lmc__max_points(&q->grid);
+    if (!q->table_size)
+        q->grid.n_points =
+            (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
+}
+
+/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
+ * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
+ * says nothing: it will be coded so again. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
                                           int *is_other)
 {
-    lmc__decoder d;
-    lmc__quantised head;
-    uint8_t *spare;
+    lmc__quant_params *const p = &q->params;
+    lmc__quantized_head head;
     size_t i;
-    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED) return LMC_OK;
+    if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
-    if (info->width != q->width) return LMC_OK;
-    d.k = k;
-    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
-    d.in = src + LMC_BLOCK_HEADER_SIZE;
-    d.end = src + info->encoded_size;
-    spare = lmc__push_list(&d.stack, info->n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(&d, &head, info, spare));
-    if (q->grid.n_points == 0) {
-        q->grid = head.grid;
-        q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
-        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step)
-            q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
-        q->is_predicted = info->has_prediction;
-        q->low_bits = head.low_bits;
-        q->table_size = head.table_size;
-        if (!q->table_size)
-            q->grid.n_points =
-                (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >>
-                                                         q->grid.is_signed); /* that have codes */
-        memcpy(q->table, head.table, sizeof q->table);
-        q->group_size = head.group_size;
-    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits ||
-               q->table_size != head.table_size || q->group_size != head.group_size ||
-               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed ||
-               q->grid.min != head.grid.min || q->grid.step != head.grid.step ||
-               q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
-               memcmp(q->table, head.table, sizeof q->table) != 0)
-        return LMC_OK;
-    if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;
-    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, first / q->group_size + head.n_groups));
-    for (i = 0; i < head.n_groups && !q->is_predicted; i++)
-        q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    if (info->width != p->width) return LMC_OK;
+    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
+    else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
+    if (!p->is_predicted) {
+        const uint64_t group = first / p->group_size;
+        /* Groups are counted from the tensor's first element. */
+        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
+        for (i = 0; i < head.n_groups; i++)
+            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    }
     *is_other = 0;
     return LMC_OK;
 }
 
 /* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may be rounded to a neighbour. */
+ * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
+ * not where it was when codes were found, but table and symbols have moved together. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
-    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min);
+    lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
     unsigned code = 1;
-    if (q->table_size == 0) return LMC_OK;
+    if (p->table_size == 0) return LMC_OK;
     q->n_codes = LMC__SYMBOLS;
-    q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
-    if (!q->codes) return LMC_ERR_MEMORY;
-    memset(q->codes, 0, q->n_codes);
+    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    if (!p->codes) return LMC_ERR_MEMORY;
+    memset(p->codes, 0, q->n_codes);
     for (s = 1; s < LMC__EXCEPTION; s++)
-        q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
+        p->codes[s] = (uint8_t)lmc__find_code(p, &code, s, lmc__zero_symbol(&p->grid), &distance);
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
@@ -14482,6 +17567,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
+    /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
         run->prediction == LMC__PREDICT_BASE || run->conversion)
@@ -14498,29 +17584,31 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
-            status =
-                lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                   block * run->block_size / q->width, ws.data, ws_size, &is_other);
+            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
+                                        block * run->block_size / q->params.width, ws.data, ws_size,
+                                        &is_other);
     }
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
-    if (is_other || q->grid.n_points == 0 ||
-        q->is_predicted != (run->prediction == LMC__PREDICT_OWN))
+    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
+     * or the other way round, is not what an encoder writes. */
+    if (is_other || q->params.grid.n_points == 0 ||
+        q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->is_predicted)
-        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size +
-                                            1)); /* of blocks that are not quantised, too */
-    if (q->is_predicted && twin) {
+    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
+    if (q->params.is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
-    q->info.is_lossless = q->is_predicted && !twin;
+    /* Who does not ask for the twin cannot give the prediction. */
+    q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
-    q->info.is_grid = q->table_size == 0;
-    q->info.n_codes = q->table_size ? q->table_size + 1 : 0;
+    q->info.is_grid = q->params.table_size == 0;
+    q->info.n_codes = q->params.table_size ? q->params.table_size + 1 : 0;
     return LMC_OK;
 }
 
@@ -14530,7 +17618,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t ||
+    if (!quantizer || !r || r->options.salvage || file_number >= lmc_count_files(r) || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -14538,11 +17626,11 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
     q->alloc_user = r->options.alloc_user;
-    q->is_recovered = 1;
+    q->params.is_recovered = 1;
     q->info.loss = t->loss;
     dtype = lmc_find_dtype(t->dtype);
-    q->width = lmc_dtype_width(dtype);
-    q->n = t->size / q->width;
+    q->params.width = lmc_dtype_width(dtype);
+    q->n = t->size / q->params.width;
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
         (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
@@ -14551,34 +17639,70 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     return status;
 }
 
+#endif
+
 /* == snapshot/salvage.h =========================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+ * what was found:
+ *
+ *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
+ *     salvage_place.h   says which bytes of which file each block is; fills the tables
+ *     salvage_read.h    decodes them; hands out ranges; compares identities
+ *
+ * What it promises, and on what:
+ *  - What is handed out as intact has the Content_CRC that its header says; the header has its
+ *    Header_CRC, which covers the block's position; and the position is where it is handed out. So
+ *    damage (random bytes) passes with a chance of 2^-32 or so for each block, and a block in a
+ *    wrong place not at all, unless it was made for such a place: of another LMC file, same
+ * numbers, same size. With an index that is told by its Header_CRC; without, if both are found,
+ * neither is handed out (is_doubtful).
+ *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
+ *    searched again. (Within the limits on work below, which only hostile files reach.)
+ *  - Time is linear in the file's size. What is read twice is counted (lmc__may_claim), so is what
+ *    is tried (LMC__MAX_ORPHANS, LMC__MAX_COPIES).
+ *  - Memory is in proportion to the number of sections and blocks, bounded by max_index_size. */
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
+/* An intact section, where there is no index. */
 typedef struct lmc__found_section {
     uint64_t at;
-    uint64_t body_at; /* in reader->index */
+    uint64_t body_at; /* in tables.index */
     uint64_t size;    /* of the body */
     uint32_t number;
     int kind;
 } lmc__found_section;
 
-/* The header of a block, right for that place. */
+/* How sure it is that a block belongs where its header says, the best last. */
+enum {
+    /* within the bytes that another block's header claims: perhaps part of the content of that one
+     */
+    LMC__TRUST_INNER = 0,
+    LMC__TRUST_LONE = 1,
+    LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
+    LMC__TRUST_INDEX = 3 /* where the index says */
+};
+
+/* The header of a block, right for its place. */
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* encoded, decoded, of the content */
+    uint32_t size, length, crc;
     uint32_t header_crc;
-    uint8_t trust;       /* 3: where the index says; 2: in an unbroken row after its section; 1:
-                            elsewhere; 0: within another block */
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    uint8_t trust;
+    /* there is another one, as good, of other content */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* trust 0: that other block; if it is intact, this one is but
-                                        a part of its content */
+    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
-/* The header of a block, perhaps: of which run is not known yet. Its position is the run's state
- * (lmc__run_state) ^ state. */
+/* The header of a block, perhaps: of which run is not known yet. Its position is state ^
+ * lmc__run_state(run). */
 typedef struct lmc__orphan {
     lmc__found_block block;
     uint32_t state;
@@ -14589,18 +17713,81 @@ typedef struct lmc__orphan {
 #define LMC__MAX_ORPHANS ((size_t)1 << 20)
 #define LMC__MAX_COPIES 4u /* of a block that are tried */
 
-static lmc__found_block *lmc__found_at(const lmc_reader *r, size_t i)
+typedef struct lmc__salvage {
+    /* first: whoever has the reader has this, too */
+    lmc_reader reader;
+    lmc_damage damage;
+    /* where the index begins, or of the file */
+    uint64_t end;
+    /* bytes of the file from view_at on */
+    lmc__buffer view;
+    uint64_t view_at;
+    /* lmc__found_section; their bodies are in reader.tables.index */
+    lmc__buffer sections;
+    /* lmc__found_block, sorted; then those without a place */
+    lmc__buffer blocks;
+    /* with a place */
+    size_t n_blocks;
+    /* lmc__orphan */
+    lmc__buffer orphans;
+    /* bytes that were read twice */
+    uint64_t claimed;
+    /* of a section, where the index has them all */
+    lmc__buffer body;
+    /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
+    lmc__buffer outer;
+    uint32_t outer_run, outer_block;
+    enum lmc_status outer_status;
+    /* it is being decoded */
+    int in_outer;
+    /* lmc_next_range: where it is */
+    size_t file, run, unplaced;
+    uint64_t offset, delivered;
+    lmc__buffer range;
+    /* lmc_confirm */
+    lmc__digester digester;
+    /* the file so far */
+    int is_whole;
+    /* int8_t: of each file, then of its tensors */
+    lmc__buffer verdicts;
+    /* size_t: in that, where each file's begin */
+    lmc__buffer verdicts_at;
+} lmc__salvage;
+
+static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
+
+static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
-    return (lmc__found_block *)(void *)r->salvage.blocks.data + i;
+    visit(&s->view, alloc_user);
+    visit(&s->sections, alloc_user);
+    visit(&s->blocks, alloc_user);
+    visit(&s->orphans, alloc_user);
+    visit(&s->body, alloc_user);
+    visit(&s->outer, alloc_user);
+    visit(&s->range, alloc_user);
+    visit(&s->verdicts, alloc_user);
+    visit(&s->verdicts_at, alloc_user);
 }
 
+/* -- blocks that were found -- */
+
+static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
+{
+    return (lmc__found_block *)(void *)s->blocks.data + i;
+}
+static size_t lmc__count_found(const lmc__salvage *s)
+{
+    return s->blocks.size / sizeof(lmc__found_block);
+}
+
+/* By position, then the best first. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
     const lmc__found_block *const b = (const lmc__found_block *)y;
     if (a->run != b->run) return a->run < b->run ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
-    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1; /* the best first */
+    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1;
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
@@ -14613,27 +17800,34 @@ static void lmc__sort_found(lmc__found_block *found, size_t n)
 }
 
 typedef struct lmc__block_search {
-    const lmc_reader *reader;
+    const lmc__salvage *s;
     size_t run;
     uint64_t block;
 } lmc__block_search;
 
 static int lmc__is_block_before(const void *context, size_t i)
 {
-    const lmc__block_search *const s = (const lmc__block_search *)context;
-    const lmc__found_block *const f = lmc__found_at(s->reader, i);
-    return f->run < s->run || (f->run == s->run && f->block < s->block);
+    const lmc__block_search *const search = (const lmc__block_search *)context;
+    const lmc__found_block *const f = lmc__found_at(search->s, i);
+    return f->run < search->run || (f->run == search->run && f->block < search->block);
 }
 
 /* The first of the sorted ones that is not before (run, block). */
-static size_t lmc__find_found(const lmc_reader *r, size_t run, uint64_t block)
+static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
 {
     lmc__block_search search;
-    search.reader = r;
+    search.s = s;
     search.run = run;
     search.block = block;
-    return lmc__find_first(0, r->salvage.n_blocks, lmc__is_block_before, &search);
+    return lmc__find_first(0, s->n_blocks, lmc__is_block_before, &search);
 }
+
+/* -- the position of a block, out of its header --
+ * Header_CRC is a CRC-32C over run number, block number and the header before it; neither number is
+ * stored. A CRC register takes 32 bits by exclusive or, then steps: reversible, and linear. So the
+ * bytes of the header can be taken back from the stored CRC, then four steps of the block's number
+ * as if that were 0. What is left is the register after the run's number, exclusive or the
+ * block's: with one number known, the other is. */
 
 /* Exclusive or of the block's number and of lmc__run_state of its run. */
 static uint32_t lmc__header_state(const uint8_t *header)
@@ -14651,175 +17845,6 @@ static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
     return ~k->crc32c(0, field, 4);
 }
 
-/* -- the walk through the file -- */
-
-/* Bytes of the file; what cannot be read is zero. 1: all could. */
-static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
-{
-    size_t i, part;
-    int all = 1;
-    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
-    for (i = 0; i < size; i += part) {
-        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
-        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
-        memset(dst + i, 0, part);
-        all = 0;
-    }
-    return all;
-}
-
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
-static enum lmc_status lmc__view(lmc_reader *r, uint64_t at, size_t size, size_t more,
-                                 const uint8_t **p, size_t *n)
-{
-    lmc__salvage *const s = &r->salvage;
-    if (at < s->view_at || at - s->view_at > s->view.size ||
-        size > s->view.size - (size_t)(at - s->view_at)) {
-        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, r->source.size - at);
-        s->view.size = 0;
-        LMC__TRY(lmc__reserve(&s->view, wanted));
-        (void)lmc__read_rest(r, at, s->view.data, wanted);
-        s->view.size = wanted;
-        s->view_at = at;
-    }
-    *p = s->view.data + (size_t)(at - s->view_at);
-    *n = s->view.size - (size_t)(at - s->view_at);
-    return LMC_OK;
-}
-
-typedef struct lmc__walk {
-    uint64_t at;
-    uint64_t
-        resume; /* if nothing is there: where to search on, behind the last header that was found */
-    uint64_t last_size; /* of what begins there: its bytes are read again */
-    int is_linked;      /* `at` is where that ends */
-    int is_row;         /* an unbroken one since a section */
-    int is_end;         /* the index has been reached */
-    uint64_t outer_end; /* of the block that the search began in; its numbers */
-    uint32_t outer_run, outer_block;
-    uint32_t after; /* number of the run at hand, plus 1; 0: none yet */
-    uint64_t after_at;
-    uint32_t next_file;  /* number */
-    uint64_t next_block; /* of the run at hand; */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int is_in_run;       /* the last thing found was a RUN section or a block: a block may follow */
-    int has_run;         /* without index: it is known */
-    lmc__run run;        /* then */
-    int can_pop;  /* the last thing found was a block, which would be taken back if too much were
-                     read twice */
-    int is_whole; /* it was a section, and is intact */
-} lmc__walk;
-
-/* What may be read twice: a hostile file can have a header at every byte. */
-static int lmc__may_claim(lmc_reader *r, uint64_t size)
-{
-    lmc__salvage *const s = &r->salvage;
-    if (s->claimed > 8 * lmc__min64(r->source.size, (uint64_t)1 << 56) + ((uint64_t)16 << 20))
-        return 0;
-    s->claimed += size; /* 0: only to ask */
-    return 1;
-}
-
-static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign);
-
-/* What stands where the thing before it ends is also what should follow it. If it is not, what lies
- * between may be in that, shortened. */
-static int lmc__is_next(const lmc_reader *r, const lmc__walk *w, const lmc__section *section)
-{
-    if (!w->is_linked) return 1;
-    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (r->salvage.damage.has_index &&
-        lmc__is_kind(section, "FILE")) /* which runs stand before it is known */
-        return section->number == w->next_file && section->number < r->n_files &&
-               lmc__file_at(r, section->number)->first_run == w->after;
-    return lmc__is_kind(section, "FILE")
-               ? section->number == w->next_file
-               : lmc__is_kind(section, "INDX") || section->number == w->after;
-}
-
-/* *step: the size of the section at p, 0 if there is none. */
-static enum lmc_status lmc__look_at_section(lmc_reader *r, lmc__walk *w, const uint8_t *p,
-                                            uint64_t *step)
-{
-    const lmc__kernels *const k = r->coder->wave.k;
-    const uint64_t limit = r->options.limits.max_index_size ? r->options.limits.max_index_size
-                                                            : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__salvage *const s = &r->salvage;
-    const size_t size_before = r->index.size;
-    lmc__found_section found;
-    lmc__section section;
-    lmc__buffer *body;
-    int is_whole;
-    *step = 0;
-    if (lmc__get_section(&section, p, k) != LMC_OK) return LMC_OK;
-    if (!lmc__is_next(r, w, &section) ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
-        s->sections.size > limit)
-        return LMC_OK;
-    if (lmc__is_kind(&section, "INDX")) {
-        int is_foreign = 0;
-        if (s->damage.has_index || section.number != 0 || !lmc__may_claim(r, section.size))
-            return LMC_OK; /* where it begins the walk ends */
-        LMC__TRY(lmc__take_index(r, w->at, LMC__SECTION_HEADER_SIZE + section.size, &is_foreign));
-        if (!s->damage.has_index && (!w->is_linked || is_foreign)) return LMC_OK;
-        w->is_end = 1; /* nothing follows it, be it damaged or not */
-        if (!s->damage.has_index) s->damage.is_complete = s->damage.n_breaks == 0;
-        s->end = w->at;
-        *step = LMC__SECTION_HEADER_SIZE + section.size;
-        return LMC_OK;
-    }
-    found.kind = lmc__is_kind(&section, "FILE") ? LMC__KIND_FILE : LMC__KIND_RUN;
-    /* a section and a block before it take so many bytes at least */
-    if ((found.kind == LMC__KIND_RUN && !lmc__is_kind(&section, "RUN ")) ||
-        section.number > w->at / 56 + 1)
-        return LMC_OK;
-    if (!lmc__may_claim(r, section.size)) return LMC_OK;
-    body = s->damage.has_index ? &s->container : &r->index;
-    if (s->damage.has_index) body->size = 0;
-    found.body_at = body->size;
-    LMC__TRY(
-        lmc__reserve(body, section.size + 1)); /* of an empty one, too, data is no null pointer */
-    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, body->data + body->size,
-                         (size_t)section.size);
-    is_whole = k->crc32c(0, body->data + body->size, (size_t)section.size) == section.body_crc;
-    if (!is_whole && !w->is_linked) return LMC_OK;
-    s->damage.n_sections += !is_whole;
-    found.at = w->at;
-    found.size = section.size;
-    found.number = section.number;
-    if (is_whole && !s->damage.has_index) {
-        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
-        r->index.size += (size_t)section.size;
-    }
-    w->has_run = 0;
-    w->n_blocks = w->next_block = 0;
-    w->is_in_run = found.kind == LMC__KIND_RUN;
-    if (found.kind == LMC__KIND_FILE) w->next_file = section.number + 1;
-    if (found.kind == LMC__KIND_RUN) {
-        lmc_file file;
-        uint64_t start;
-        memset(&file, 0, sizeof file);
-        file.size = LMC_UNKNOWN_SIZE;
-        w->after = section.number + 1;
-        w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section.size;
-        if (is_whole && !s->damage.has_index &&
-            section.size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
-            const uint8_t *const segment = r->index.data + size_before + LMC__RUN_BODY_SIZE;
-            start = lmc__load64(segment + 8);
-            w->has_run = start <= LMC__MAX_FILE_SIZE &&
-                         lmc__parse_run(&w->run, r->index.data + size_before, (size_t)section.size,
-                                        lmc__load32(segment), &file, &start) == LMC_OK;
-            if (w->has_run) w->n_blocks = w->run.n_blocks;
-        } else if (s->damage.has_index && section.number < r->runs.size / sizeof(lmc__reader_run))
-            w->n_blocks = lmc__run_at(r, section.number)->run.n_blocks;
-    }
-    w->is_row = 1;
-    w->is_whole = is_whole;
-    w->can_pop = 0;
-    *step = LMC__SECTION_HEADER_SIZE + section.size;
-    return LMC_OK;
-}
-
 /* The header of a block may be that of this number in the run; entries: what the index knows of the
  * run's blocks, or NULL. */
 static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc__found_block *f)
@@ -14830,20 +17855,335 @@ static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc_
     return lmc__load32(entries) == f->size && lmc__load32(entries + 4) == f->header_crc;
 }
 
-/* *step: the size of the block at p, 0 if there is none that fits the run at hand. */
-static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uint8_t *p,
+/* -- bytes of the file -- */
+
+/* What cannot be read is zero. 1: all could. */
+static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
+{
+    size_t i, part;
+    int all = 1;
+    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
+    for (i = 0; i < size; i += part) { /* by pages, which is how disks fail */
+        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
+        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
+        memset(dst + i, 0, part);
+        all = 0;
+    }
+    return all;
+}
+
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
+static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
+                                 const uint8_t **p, size_t *n)
+{
+    if (at < s->view_at || at - s->view_at > s->view.size ||
+        size > s->view.size - (size_t)(at - s->view_at)) {
+        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, s->reader.source.size - at);
+        s->view.size = 0;
+        LMC__TRY(lmc__reserve(&s->view, wanted));
+        (void)lmc__read_rest(&s->reader, at, s->view.data, wanted);
+        s->view.size = wanted;
+        s->view_at = at;
+    }
+    *p = s->view.data + (size_t)(at - s->view_at);
+    *n = s->view.size - (size_t)(at - s->view_at);
+    return LMC_OK;
+}
+
+/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
+ * rest of the file. Eight times the file's size is enough for any damage. size 0: only to ask. */
+static int lmc__may_claim(lmc__salvage *s, uint64_t size)
+{
+    const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
+    if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
+    s->claimed += size;
+    return 1;
+}
+
+/* -- the index -- */
+
+/* The index that the tables hold says that it begins somewhere else than where it was found. It is
+ * this file's all the same if the first section is the one that it names: then bytes were lost or
+ * came in between. Another file's, whole, could be part of a damaged block. */
+static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t)
+{
+    uint8_t first[LMC__SECTION_HEADER_SIZE];
+    return !lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
+           memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
+                  sizeof first) != 0;
+}
+
+/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
+ * What was found so far is forgotten then, for all is searched again with its help. If it is not,
+ * nothing changes but *is_foreign. */
+static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t size, int *is_foreign)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    lmc__tables found;
+    lmc__section section;
+    uint64_t offset = 0;
+    enum lmc_status status;
+    lmc__init_tables(&found, r->options.alloc_user);
+    status = lmc__read_index(r, &found, at, size);
+    if (status == LMC_OK)
+        status = lmc__parse_index(&found, k, LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+    if (status == LMC_OK && offset != at && lmc__is_foreign(r, &found)) {
+        *is_foreign = 1;
+        status = LMC_ERR_CORRUPT;
+    }
+    if (status != LMC_OK) {
+        lmc__free_tables(&found);
+        return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
+    }
+    lmc__free_tables(&r->tables);
+    r->tables = found;
+    s->sections.size = s->blocks.size = s->orphans.size = 0;
+    s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
+    s->damage.n_breaks = 0;
+    s->damage.has_index = s->damage.is_complete = 1;
+    s->end = at;
+    return LMC_OK;
+}
+#endif /* LMC_NO_SALVAGE */
+
+/* == snapshot/salvage_walk.h ====================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* The walk through a damaged file: from front to back, from one thing (section or block) to the
+ * next, and where that fails, byte by byte until something is found again.
+ *
+ *     state      what holds                            next: a section  a block    neither
+ *     IN_ROW     `at` is where the last thing ends;    IN_ROW           IN_ROW     break
+ *                nothing was missing since a section
+ *     LINKED     `at` is where the last thing ends;    IN_ROW           LINKED     break
+ *                the row began with a block
+ *     SEARCHING  anything may begin at any byte        IN_ROW           LINKED     one byte on
+ *     ENDED      the index, or the file's end
+ *
+ * The walk begins LINKED, behind the file's header.
+ *
+ * While linked, only what *should* follow is taken (lmc__is_next): if something else stands there,
+ * what is between may lie in the bytes of the last thing, which was shortened. While searching, a
+ * section is taken only if its body is intact, as nothing but its own header speaks for it.
+ *
+ * A break (lmc__break_link) searches on from `resume`, behind the last thing's *header*: its size
+ * may be damaged, or bytes of it lost, so the next thing may begin anywhere behind. Only the body
+ * of an intact section is passed over. If the last thing was a block, the bytes up to where it
+ * would end are its *outer* block's: what is found there may be content, and is trusted least.
+ *
+ *     |--- header ---|------------ payload of block 7 ------------|
+ *                    ^ resume                                     ^ at: nothing that fits
+ *                    |<---------- searched again: outer = 7 ------>|
+ *
+ * At the end of the file, linked: ENDED if all blocks of the last run were there, else a break: the
+ * last thing may be longer than it was. Searching: ENDED.
+ *
+ * Every step moves `at` forwards, but for breaks. Those are bounded: one needs a thing found since
+ * the last, and moves to behind that thing's header; and what is read twice for it is counted
+ * (lmc__may_claim). */
+enum lmc__walk_state { LMC__LINKED, LMC__IN_ROW, LMC__SEARCHING, LMC__ENDED };
+
+/* What was found last. */
+enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAST_BLOCK };
+
+typedef struct lmc__walk {
+    enum lmc__walk_state state;
+    enum lmc__walk_last last;
+    uint64_t at;
+    /* of the last thing: so many bytes a break reads again */
+    uint64_t last_size;
+    uint64_t resume;
+    /* of the outer block; its numbers */
+    uint64_t outer_end;
+    uint32_t outer_run, outer_block;
+    /* number */
+    uint32_t next_file;
+    /* the run at hand: the last whose section, or a block, was found */
+    /* its number, plus 1; 0: none yet */
+    uint32_t after;
+    /* where its section ended */
+    uint64_t after_at;
+    /* of it */
+    uint64_t next_block;
+    /* of so many; 0: not known */
+    uint64_t n_blocks;
+    /* without index: its section was intact, so it is known: */
+    int has_run;
+    lmc__run run;
+} lmc__walk;
+
+static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
+
+/* What stands where the last thing ends is also what should follow that: the next section in its
+ * numbers, and not before all blocks of the run. */
+static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
+{
+    if (!lmc__is_linked(w)) return 1;
+    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
+    if (lmc__is_kind(section, "INDX")) return 1;
+    if (!lmc__is_kind(section, "FILE")) return section->number == w->after;
+    if (section->number != w->next_file) return 0;
+    /* with an index it is known which runs stand before it */
+    return !s->damage.has_index ||
+           (section->number < s->reader.tables.n_files &&
+            lmc__file_at(&s->reader, section->number)->first_run == w->after);
+}
+
+/* An INDX section. *step: its size, if it is the end. */
+static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                       uint64_t *step)
+{
+    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
+    int is_foreign = 0;
+    if (s->damage.has_index || section->number != 0 || !lmc__may_claim(s, section->size))
+        return LMC_OK; /* where the index that is known begins the walk ends */
+    LMC__TRY(lmc__take_index(s, w->at, size, &is_foreign));
+    if (!s->damage.has_index) {
+        if (!lmc__is_linked(w) || is_foreign) return LMC_OK;
+        s->damage.is_complete = s->damage.n_breaks == 0;
+    }
+    w->state = LMC__ENDED; /* nothing follows it, be it damaged or not */
+    s->end = w->at;
+    *step = size;
+    return LMC_OK;
+}
+
+/* What is known of the run whose section begins at w->at: by the index, or by its body, if that is
+ * intact; else NULL. */
+static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                  const uint8_t *body)
+{
+    w->after = section->number + 1;
+    w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section->size;
+    if (s->damage.has_index) {
+        if (section->number < lmc__count_runs(&s->reader.tables))
+            w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
+    } else if (body && section->size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
+        const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
+        uint64_t start = lmc__load64(segment + 8);
+        lmc_file file; /* which is not known here */
+        memset(&file, 0, sizeof file);
+        file.size = LMC_UNKNOWN_SIZE;
+        w->has_run = start <= LMC__MAX_FILE_SIZE &&
+                     lmc__parse_run(&w->run, body, (size_t)section->size, lmc__load32(segment),
+                                    &file, &start) == LMC_OK;
+        if (w->has_run) w->n_blocks = w->run.n_blocks;
+    }
+}
+
+/* A FILE or RUN section. *step: its size, if it is taken. */
+static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                         uint64_t *step)
+{
+    lmc_reader *const r = &s->reader;
+    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
+    const int is_file = lmc__is_kind(section, "FILE");
+    /* without an index bodies are kept, one behind the other */
+    lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
+    const uint8_t *body;
+    int is_intact;
+    /* a section and a block before it take so many bytes at least */
+    if ((!is_file && !lmc__is_kind(section, "RUN ")) || section->number > w->at / 56 + 1)
+        return LMC_OK;
+    if (!lmc__may_claim(s, section->size)) return LMC_OK;
+    if (s->damage.has_index) kept->size = 0;
+    LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
+    body = kept->data + kept->size;
+    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, kept->data + kept->size,
+                         (size_t)section->size);
+    is_intact = r->coder->wave.k->crc32c(0, body, (size_t)section->size) == section->body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
+    s->damage.n_sections += !is_intact;
+    if (is_intact && !s->damage.has_index) {
+        lmc__found_section found;
+        found.kind = is_file ? LMC__KIND_FILE : LMC__KIND_RUN;
+        found.body_at = kept->size;
+        found.at = w->at;
+        found.size = section->size;
+        found.number = section->number;
+        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
+        kept->size += (size_t)section->size;
+    }
+    w->has_run = 0;
+    w->n_blocks = w->next_block = 0;
+    if (is_file) w->next_file = section->number + 1;
+    else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
+    w->state = LMC__IN_ROW;
+    w->last = is_file ? LMC__LAST_FILE : LMC__LAST_RUN;
+    /* Head_CRC does not cover Body_CRC, the header's last four bytes: of a damaged section, they
+     * may be the first of something else */
+    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
+    *step = size;
+    return LMC_OK;
+}
+
+/* What looks like the header of a section is at p. */
+static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
+{
+    const lmc_reader *const r = &s->reader;
+    const uint64_t limit = lmc__index_limit(&r->options.limits);
+    lmc__section section;
+    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+        !lmc__is_next(s, w, &section) ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
+        s->sections.size > limit)
+        return LMC_OK;
+    return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
+                                          : lmc__meet_section(s, w, &section, step);
+}
+
+/* The runs that a block may belong to, j from that of the run at hand on; NULL: no more. With an
+ * index, that and three more, for the sections of a few may be missing in between; without, only
+ * the run at hand is known. */
+static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
+                                       const uint8_t **entries)
+{
+    const lmc_reader *const r = &s->reader;
+    const size_t first = w->after ? w->after - 1 : 0;
+    *entries = NULL;
+    if (!s->damage.has_index) return w->has_run && j == first ? &w->run : NULL;
+    if (j >= lmc__count_runs(&r->tables) || j >= first + 4) return NULL;
+    *entries = lmc__run_at(r, j)->blocks;
+    return &lmc__run_at(r, j)->run;
+}
+
+/* The header of a block that belongs to run number j. Linked, only the next block of the run at
+ * hand is taken. */
+static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
+                                       const lmc__found_block *block, uint64_t *step)
+{
+    const size_t first = w->after ? w->after - 1 : 0;
+    const int is_in_run = w->last == LMC__LAST_RUN || w->last == LMC__LAST_BLOCK;
+    if (lmc__is_linked(w) && (!is_in_run || j != first || block->block != w->next_block))
+        return LMC_OK;
+    LMC__TRY(lmc__append(&s->blocks, block, sizeof *block));
+    w->after = (uint32_t)j + 1;
+    w->next_block = (uint64_t)block->block + 1;
+    w->n_blocks = run->n_blocks;
+    if (w->state == LMC__SEARCHING) w->state = LMC__LINKED;
+    w->last = LMC__LAST_BLOCK;
+    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
+    *step = block->size;
+    return LMC_OK;
+}
+
+/* What looks like the header of a block is at p. If its numbers fit no run that is known, it is
+ * kept as an orphan. */
+static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
-    lmc__salvage *const s = &r->salvage;
-    const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n_known = r->runs.size / sizeof(lmc__reader_run),
-                 first = w->after ? w->after - 1 : 0;
+    const lmc__kernels *const k = s->reader.coder->wave.k;
+    const lmc__run *run;
+    const uint8_t *entries;
     lmc_block_info info;
     lmc__orphan o;
     size_t j;
-    *step = 0;
-    if (!w->is_linked && !lmc__may_claim(r, 0)) return LMC_OK;
-    if (lmc__parse_block_info(p, &info) != LMC_OK || info.encoded_size > r->source.size - w->at ||
+    if (!lmc__is_linked(w) && !lmc__may_claim(s, 0)) return LMC_OK;
+    if (lmc__parse_block_info(p, &info) != LMC_OK ||
+        info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
     memset(&o, 0, sizeof o);
@@ -14853,103 +18193,83 @@ static enum lmc_status lmc__look_at_block(lmc_reader *r, lmc__walk *w, const uin
     o.block.crc = info.crc;
     o.block.header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
     o.block.has_prediction = (uint8_t)info.has_prediction;
-    o.block.trust = w->is_row ? 2 : 1;
+    o.block.trust = w->state == LMC__IN_ROW ? LMC__TRUST_ROW : LMC__TRUST_LONE;
     if (w->at < w->outer_end) {
-        o.block.trust = 0;
+        o.block.trust = LMC__TRUST_INNER;
         o.block.outer_run = w->outer_run;
         o.block.outer_block = w->outer_block;
     }
     o.state = lmc__header_state(p);
     o.after = w->after;
     o.after_at = w->after_at;
-    /* with an index, the sections of a few runs may be missing in between */
-    for (j = first; s->damage.has_index ? j < n_known && j < first + 4 : w->has_run && j == first;
-         j++) {
-        const lmc__run *const run = s->damage.has_index ? &lmc__run_at(r, j)->run : &w->run;
+    for (j = w->after ? w->after - 1 : 0; (run = lmc__walked_run(s, w, j, &entries)) != NULL; j++) {
         o.block.run = (uint32_t)j;
         o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (!lmc__fits_run(run, s->damage.has_index ? lmc__run_at(r, j)->blocks : NULL, &o.block))
-            continue;
-        if (w->is_linked && (!w->is_in_run || j != first || o.block.block != w->next_block))
-            return LMC_OK; /* see lmc__is_next */
-        w->is_in_run = 1;
-        w->after = (uint32_t)j + 1;
-        w->next_block = (uint64_t)o.block.block + 1;
-        w->n_blocks = run->n_blocks;
-        LMC__TRY(lmc__append(&s->blocks, &o.block, sizeof o.block));
-        *step = info.encoded_size;
-        w->can_pop = 1;
-        w->is_whole = 0;
-        return LMC_OK;
+        if (lmc__fits_run(run, entries, &o.block))
+            return lmc__meet_block(s, w, run, j, &o.block, step);
     }
-    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(r, LMC_BLOCK_HEADER_SIZE))
+    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(s, LMC_BLOCK_HEADER_SIZE))
         return lmc__append(&s->orphans, &o, sizeof o);
     return LMC_OK;
 }
 
-/* Nothing that could be is where the last thing ends. That may be damaged itself, and shorter or
- * longer than its header says: search from there. */
-static void lmc__break_link(lmc_reader *r, lmc__walk *w)
+/* Nothing that fits is where the last thing ends. */
+static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 {
-    lmc__salvage *const s = &r->salvage;
-    const lmc__found_block *last;
     s->damage.n_breaks++;
-    w->is_linked = w->is_row = 0;
-    if (w->can_pop) {
-        last = lmc__found_at(r, s->blocks.size / sizeof *last - 1);
-        if (lmc__may_claim(r, w->last_size)) {
+    if (w->last == LMC__LAST_BLOCK) {
+        const lmc__found_block *const last = lmc__found_at(s, lmc__count_found(s) - 1);
+        if (lmc__may_claim(s, w->last_size)) {
             w->outer_end = w->at;
             w->outer_run = last->run;
             w->outer_block = last->block;
-        } else s->blocks.size -= sizeof *last;
+        } else
+            s->blocks.size -= sizeof *last; /* its bytes cannot be searched: it may hide others */
     }
-    w->can_pop = 0;
+    w->state = LMC__SEARCHING;
     w->at = w->resume;
 }
 
-static enum lmc_status lmc__walk_through(lmc_reader *r)
+/* No section fits in what is left of the file. */
+static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 {
-    lmc__salvage *const s = &r->salvage;
+    const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
+    const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
+    if (!lmc__is_linked(w)) {
+        w->state = LMC__ENDED;
+    } else if (w->at == s->end && has_all_blocks && has_all_runs) {
+        if (s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
+        w->state = LMC__ENDED;
+    } else lmc__break_link(s, w);
+}
+
+static enum lmc_status lmc__walk_through(lmc__salvage *s)
+{
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
     memset(&w, 0, sizeof w);
+    w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;
     w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
-    w.is_linked = 1;
-    while (!w.is_end) {
-        uint64_t step = 0;
+    while (w.state != LMC__ENDED) {
+        uint64_t step = 0; /* 0: nothing is taken */
         const uint8_t *p;
         size_t n, i;
         if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            const int is_last =
-                (w.n_blocks == 0 || w.next_block == w.n_blocks) &&
-                (!s->damage.has_index || w.after == r->runs.size / sizeof(lmc__reader_run));
-            if (!w.is_linked ||
-                (w.at == s->end &&
-                 is_last)) { /* else behind an incomplete block, or one that was shortened */
-                if (w.is_linked && s->damage.n_breaks == 0 && s->damage.has_trailer)
-                    s->damage.is_complete = 1;
-                break;
-            }
-            lmc__break_link(r, &w);
+            lmc__meet_end(s, &w);
             continue;
         }
-        LMC__TRY(lmc__view(r, w.at, LMC__SECTION_HEADER_SIZE,
-                           w.is_linked ? 4096 : (size_t)256 << 10, &p, &n));
-        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(r, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(r, &w, p, &step));
+        LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
+                           lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
+        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
         if (step) {
-            w.resume = w.at + (w.is_whole ? step
-                                          : LMC__SECTION_HEADER_SIZE -
-                                                4); /* Head_CRC does not cover Body_CRC, which may
-                                                       be another's first bytes */
             w.last_size = step;
             w.at += step;
-            w.is_linked = 1;
-        } else if (w.is_linked) {
-            lmc__break_link(r, &w);
+        } else if (lmc__is_linked(&w)) {
+            lmc__break_link(s, &w);
         } else {
             for (i = 1; i < n && !is_first[p[i]]; i++) {}
             w.at += i;
@@ -14957,113 +18277,58 @@ static enum lmc_status lmc__walk_through(lmc_reader *r)
     }
     return LMC_OK;
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/salvage_place.h ===================================================================== */
 
-/* -- tables -- */
+#ifndef LMC_NO_SALVAGE
 
-static void lmc__clear_tables(lmc_reader *r)
-{
-    size_t i;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    r->n_files = r->n_metadata = 0;
-    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size =
-        r->metadata.size = 0;
-    lmc__free_buffer(&r->paths);
-    r->salvage.sections.size = r->salvage.blocks.size = r->salvage.orphans.size = 0;
-    memset(r->identity, 0, sizeof r->identity);
-}
+/* From what the walk has found to tables: which bytes of which file each block is.
+ *
+ * With an index that is known. Without, it is put together in this order, each step from what the
+ * ones before have made certain:
+ *     1. sections: files and runs whose sections are intact (lmc__collect_sections)
+ *     2. orphans of known runs: blocks whose numbers fit one of those (lmc__adopt_orphans)
+ *     3. orphans of unknown runs: their run's number, where only one is possible, then its place in
+ *        the files, where its neighbours leave only one (lmc__number_orphans, lmc__place_run)
+ *     4. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
+ *     5. blocks of runs that have no place go behind the others (lmc__part_blocks)
+ *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
+ * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* The index, if there is one at that place and it is this file's: sections before it are where it
- * says, or all of it is. Another file's could be part of a damaged block. What was found so far is
- * forgotten then, for all is searched again with its help. */
-static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign)
-{
-    lmc__salvage *const s = &r->salvage;
-    lmc_reader found = *r;
-    uint8_t first[LMC__SECTION_HEADER_SIZE];
-    uint64_t offset;
-    enum lmc_status status;
-    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data =
-        found.metadata.data = found.paths.data = NULL;
-    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap =
-        found.metadata.cap = found.paths.cap = 0;
-    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size =
-        found.metadata.size = found.paths.size = 0;
-    found.n_files = found.n_metadata = 0;
-    status = lmc__read_index(&found, at, size, &offset);
-    if (status == LMC_OK && offset != at &&
-        (!lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
-         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
-                sizeof first) != 0)) {
-        *is_foreign = 1;
-        status = LMC_ERR_CORRUPT;
-    }
-    if (status == LMC_OK) {
-        lmc__section section;
-        s->damage.n_sections =
-            lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
-        s->damage.n_breaks = 0;
-        lmc__clear_tables(r);
-        lmc__free_buffer(&r->index);
-        lmc__free_buffer(&r->files);
-        lmc__free_buffer(&r->runs);
-        lmc__free_buffer(&r->block_at);
-        lmc__free_buffer(&r->keys);
-        lmc__free_buffer(&r->metadata);
-        r->index = found.index;
-        r->files = found.files;
-        r->runs = found.runs;
-        r->block_at = found.block_at;
-        r->keys = found.keys;
-        r->metadata = found.metadata;
-        r->paths = found.paths;
-        r->n_files = found.n_files;
-        r->n_metadata = found.n_metadata;
-        memcpy(r->identity, found.identity, LMC_IDENTITY_SIZE);
-        s->damage.has_index = s->damage.is_complete = 1;
-        s->end = at;
-        return LMC_OK;
-    }
-    lmc__clear_tables(&found); /* of what is shared, only the sizes in this copy */
-    lmc__free_buffer(&found.index);
-    lmc__free_buffer(&found.files);
-    lmc__free_buffer(&found.runs);
-    lmc__free_buffer(&found.block_at);
-    lmc__free_buffer(&found.keys);
-    lmc__free_buffer(&found.metadata);
-    return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
-}
-
-/* So many files and runs, of which nothing is known so far. */
+/* At least n files; of those that are new nothing is known. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
-    while (r->n_files < n) {
+    while (r->tables.n_files < n) {
         lmc__reader_file *f;
-        LMC__TRY(lmc__append(&r->files, NULL, sizeof *f));
-        f = lmc__file_at(r, r->n_files++);
-        f->memory.alloc_user = r->options.alloc_user;
+        LMC__TRY(lmc__add_file(&r->tables, &f));
         f->file.path = "";
         f->file.size = LMC_UNKNOWN_SIZE;
-        f->first_run = r->runs.size / sizeof(lmc__reader_run);
     }
     return LMC_OK;
 }
 
+/* At least n runs, likewise: of size 0, as they are in no file. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
-    while (r->runs.size / sizeof(lmc__reader_run) < n) {
+    while (lmc__count_runs(&r->tables) < n) {
         lmc__reader_run *run;
-        LMC__TRY(lmc__append(&r->runs, NULL, sizeof *run));
-        run = lmc__run_at(r, r->runs.size / sizeof *run - 1);
+        LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
+        run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
         run->prediction = LMC_ERR_NOT_FOUND;
-        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK;
+        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
     return LMC_OK;
 }
 
-/* A run belongs to a file, and lies behind all that did so before. */
-static void lmc__give_run(lmc_reader *r, size_t number)
+static int lmc__is_known_run(const lmc_reader *r, size_t number)
+{
+    return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
+}
+
+/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
+ * any order, for some are found only as orphans. */
+static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
     if (f->n_runs == 0) f->first_run = number;
@@ -15074,93 +18339,107 @@ static void lmc__give_run(lmc_reader *r, size_t number)
     if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
 }
 
-/* Without an index: files and runs by their sections. Those that contradict what came before count
- * as lost. */
-static enum lmc_status lmc__collect_sections(lmc_reader *r)
+/* -- 1 -- */
+
+/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
+                                         const uint8_t *body)
 {
-    const lmc__salvage *const s = &r->salvage;
+    lmc__tables *const t = &r->tables;
+    lmc__reader_file *f;
+    enum lmc_status status;
+    if (found->number < t->n_files) return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
+    f = lmc__file_at(r, found->number);
+    status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
+    if (status == LMC_OK && found->number != 0 &&
+        (*f->file.path == 0 ||
+         (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
+        status = LMC_ERR_CORRUPT;
+    if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    f->is_described = status == LMC_OK;
+    if (status == LMC_OK) return LMC_OK;
+    memset(&f->file, 0, sizeof f->file);
+    f->file.path = "";
+    f->file.size = LMC_UNKNOWN_SIZE;
+    return LMC_OK;
+}
+
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
+                                        const uint8_t *body, size_t *file_number, uint64_t *end)
+{
+    const size_t size = (size_t)found->size;
+    const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
+    lmc__reader_run *run;
+    lmc__run parsed;
+    uint32_t number;
+    uint64_t position;
+    if (found->number < lmc__count_runs(&r->tables) ||
+        size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+        return LMC_OK;
+    number = lmc__load32(segment);
+    position = lmc__load64(segment + 8);
+    /* a section and a block take 56 bytes at least: no file before it, no such number */
+    if (number > found->at / 56 || number < *file_number ||
+        (number == *file_number && position < *end) || position > LMC__MAX_FILE_SIZE)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)number + 1));
+    if (lmc__parse_run(&parsed, body, size, number, &lmc__file_at(r, number)->file, &position) !=
+        LMC_OK)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
+    run = lmc__run_at(r, found->number);
+    run->run = parsed;
+    run->prediction = LMC_OK;
+    lmc__add_run_to_file(r, found->number);
+    *file_number = number;
+    *end = position;
+    return LMC_OK;
+}
+
+/* Sections that contradict what came before them count as lost. */
+static enum lmc_status lmc__collect_sections(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
     const lmc__found_section *const found =
         (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
     size_t i, last_file = 0;
     uint64_t last_end = 0;
     for (i = 0; i < n; i++) {
-        const uint8_t *const body = r->index.data + (size_t)found[i].body_at;
-        const size_t size = (size_t)found[i].size;
-        if (found[i].kind == LMC__KIND_FILE) {
-            lmc__reader_file *f;
-            enum lmc_status status;
-            if (found[i].number < r->n_files) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
-            f = lmc__file_at(r, found[i].number);
-            status = lmc__parse_file(&f->file, &f->memory, body, size);
-            if (status == LMC_OK && found[i].number != 0 &&
-                (*f->file.path == 0 ||
-                 (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                             snapshot */
-            if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
-            if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-            f->is_described = status == LMC_OK;
-            if (status == LMC_OK) continue;
-            memset(&f->file, 0, sizeof f->file);
-            f->file.path = "";
-            f->file.size = LMC_UNKNOWN_SIZE;
-        } else {
-            lmc__reader_run *run;
-            lmc__run parsed;
-            uint32_t file_number;
-            uint64_t position;
-            if (found[i].number < r->runs.size / sizeof *run ||
-                size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
-                continue;
-            file_number = lmc__load32(body + LMC__RUN_BODY_SIZE);
-            position = lmc__load64(body + LMC__RUN_BODY_SIZE + 8);
-            if (file_number > found[i].at / 56 || file_number < last_file ||
-                (file_number == last_file && position < last_end))
-                continue;
-            if (position > LMC__MAX_FILE_SIZE) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)file_number + 1));
-            if (lmc__parse_run(&parsed, body, size, file_number,
-                               &lmc__file_at(r, file_number)->file, &position) != LMC_OK)
-                continue;
-            LMC__TRY(lmc__extend_runs(r, (size_t)found[i].number + 1));
-            run = lmc__run_at(r, found[i].number);
-            run->run = parsed;
-            run->prediction = LMC_OK;
-            lmc__give_run(r, found[i].number);
-            last_file = file_number;
-            last_end = position;
-        }
+        const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
+        if (found[i].kind == LMC__KIND_FILE) LMC__TRY(lmc__collect_file(r, &found[i], body));
+        else LMC__TRY(lmc__collect_run(r, &found[i], body, &last_file, &last_end));
     }
     return LMC_OK;
 }
 
-/* -- orphans: blocks of runs whose sections are lost, or that are in the wrong place -- */
+/* -- 3: where a run lies whose section is lost -- */
 
 /* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
  * the run before it, if there is one, is. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
-    const size_t n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n_runs = lmc__count_runs(&r->tables);
     const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
-    const lmc__run *const behind =
-        number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND
-            ? &lmc__run_at(r, number + 1)->run
-            : NULL;
+    const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
+                                       ? &lmc__run_at(r, number + 1)->run
+                                       : NULL;
     const lmc__reader_file *f;
-    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND)
-        return 0; /* nor where that one ends */
+    if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
     *file_number = before ? before->file_number : 0;
     *start = before ? before->start + before->size : 0;
     if (behind && behind->file_number == *file_number) return behind->start > *start;
-    if (*file_number >= r->n_files) return 0;
+    if (*file_number >= r->tables.n_files) return 0;
     f = lmc__file_at(r, *file_number);
     if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     if (*start < f->file.size) return 1;
     /* the next file that has bytes, if all up to that are known */
     do {
-        if (++*file_number >= r->n_files) return 0;
+        if (++*file_number >= r->tables.n_files) return 0;
         f = lmc__file_at(r, *file_number);
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
@@ -15169,8 +18448,11 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
            (behind->file_number == *file_number && behind->start > 0);
 }
 
-/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is
- * certain, the run gets it. */
+/* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
+ *
+ * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
+ * is another to show that it is not the last, which may be shorter; all others must agree. A run
+ * ends with the last of its blocks that was found, and must not reach into what is known. */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -15181,9 +18463,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -15194,7 +18475,7 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
             return LMC_OK;
     f = lmc__file_at(r, file_number);
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
-    if ((size_t)number + 1 < r->runs.size / sizeof(lmc__reader_run)) {
+    if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
         if (behind->run.size != 0 && behind->run.file_number == file_number)
             limit = behind->run.start;
@@ -15209,34 +18490,37 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
     run.file_number = file_number;
     lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
-    lmc__give_run(r, number);
+    lmc__add_run_to_file(r, number);
     return LMC_OK;
 }
 
-/* Finds the runs of orphans. */
-static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
+/* -- 2 -- */
+
+#define LMC__MAX_TRIES ((uint64_t)1 << 26)
+
+/* Finds the known runs of orphans, trying those that follow the one before them first. The number
+ * of tries is bounded, for a hostile file can have as many orphans as runs. */
+static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
     uint64_t tries = 0;
     size_t i, j, n_left = 0;
     for (i = 0; i < n; i++) {
         const size_t first = o[i].after ? o[i].after - 1 : 0;
         int is_found = 0;
-        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found;
-             j++, tries++) { /* of known runs; those that follow first */
+        for (j = 0; j < n_runs && tries < LMC__MAX_TRIES && !is_found; j++, tries++) {
             const size_t number = (first + j) % n_runs;
             o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
-            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND &&
+            is_found = lmc__is_known_run(r, number) &&
                        lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks,
                                      &o[i].block);
             if (is_found) o[i].block.run = (uint32_t)number;
         }
         if (is_found) {
-            if (o[i].block.trust == 2) o[i].block.trust = 1;
+            if (o[i].block.trust == LMC__TRUST_ROW) o[i].block.trust = LMC__TRUST_LONE;
             LMC__TRY(lmc__append(&s->blocks, &o[i].block, sizeof o[i].block));
         } else o[n_left++] = o[i];
     }
@@ -15245,35 +18529,34 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Of runs that nobody knows: the one number between those known for which the block's number is not
- * beyond what the bytes since then can hold. */
-static enum lmc_status lmc__number_orphans(lmc_reader *r)
+/* -- 3 again -- */
+
+/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
+ * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
+ * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
     lmc__buffer numbered;
     enum lmc_status status = LMC_OK;
     lmc__found_block *block;
     size_t i, j, first;
-    memset(&numbered, 0, sizeof numbered);
-    numbered.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&numbered, r->options.alloc_user);
     for (i = 0; i < n && status == LMC_OK; i++) {
         const uint64_t most = o[i].block.at < o[i].after_at
                                   ? 0
                                   : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
         const size_t from =
-            o[i].after && (o[i].after > n_runs ||
-                           lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND)
+            o[i].after && (o[i].after > n_runs || !lmc__is_known_run(r, o[i].after - 1))
                 ? o[i].after - 1
                 : o[i].after;
         lmc__found_block found = o[i].block;
         unsigned n_found = 0;
-        for (j = from; j < from + 16 && j <= UINT32_MAX &&
-                       (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND);
-             j++) {
+        for (j = from;
+             j < from + 16 && j <= UINT32_MAX && (j >= n_runs || !lmc__is_known_run(r, j)); j++) {
             const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
             if (number > most) continue;
             n_found++;
@@ -15295,24 +18578,27 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
     return status;
 }
 
-/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not
- * known yet of their worth. */
-static void lmc__choose_blocks(lmc_reader *r)
+/* -- 4 -- */
+
+/* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
+ * another one, as good, has other content, there is no telling which is right. In place: what is
+ * kept is never more than what was looked at. */
+static void lmc__choose_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n_found = s->blocks.size / sizeof(lmc__found_block),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    lmc_reader *const r = &s->reader;
+    const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
     }
     for (i = 0; i < n && s->damage.has_index; i++)
         if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block])
-            f[i].trust = 3;
+            f[i].trust = LMC__TRUST_INDEX;
     lmc__sort_found(f, n);
     for (i = 0; i < n; i = j) {
         const lmc__found_block best = f[i];
@@ -15321,7 +18607,8 @@ static void lmc__choose_blocks(lmc_reader *r)
         for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2))
+            } else if (f[j].trust == best.trust ||
+                       (f[j].trust == LMC__TRUST_LONE && best.trust == LMC__TRUST_ROW))
                 f[n_kept].is_doubtful = 1;
         }
         n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
@@ -15330,19 +18617,19 @@ static void lmc__choose_blocks(lmc_reader *r)
     s->n_blocks = n_kept;
 }
 
+/* -- 5 -- */
+
 /* Blocks of runs without a place go behind the others, which stay sorted. */
-static enum lmc_status lmc__part_blocks(lmc_reader *r)
+static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     lmc__buffer unplaced;
     enum lmc_status status = LMC_OK;
     size_t i, n_kept = 0;
-    memset(&unplaced, 0, sizeof unplaced);
-    unplaced.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&unplaced, r->options.alloc_user);
     for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
-        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) &&
-            lmc__run_at(r, f[i].run)->run.size != 0)
+        if (f[i].run < lmc__count_runs(&r->tables) && lmc__run_at(r, f[i].run)->run.size != 0)
             f[n_kept++] = f[i];
         else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
     }
@@ -15354,11 +18641,16 @@ static enum lmc_status lmc__part_blocks(lmc_reader *r)
     return status;
 }
 
-/* Starts of unknown runs within a file, for searching; and what each run is predicted by. */
-static enum lmc_status lmc__finish_runs(lmc_reader *r)
+/* -- 6 -- */
+
+/* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
+ * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
+ * base: the header that would have told may be lost. */
+static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
+    lmc_reader *const r = &s->reader;
     size_t i, j;
-    for (i = 0; i < r->n_files; i++) {
+    for (i = 0; i < r->tables.n_files; i++) {
         lmc__reader_file *const f = lmc__file_at(r, i);
         uint64_t end = 0;
         for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
@@ -15368,100 +18660,128 @@ static enum lmc_status lmc__finish_runs(lmc_reader *r)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            /* the header that would have told whose base it is may be lost */
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
     return LMC_OK;
 }
 
+/* -- opening -- */
+
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+static enum lmc_status lmc__salvage_header(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
+        return LMC_OK;
+    status = lmc__check_header(header, k);
+    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
+        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
+        return status;
+    if (status != LMC_OK) return LMC_OK;
+    s->damage.has_header = 1;
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
+ * that bytes lost or added before it do not matter. */
+static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    uint64_t index_size, index_at;
+    int is_foreign = 0;
+    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
+        !lmc__read_rest(r, end, trailer, sizeof trailer))
+        return LMC_OK;
+    index_size = lmc__load64(trailer + 8);
+    index_at = index_size <= end ? end - index_size : 0;
+    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    if (s->damage.has_trailer) s->end = index_at;
+    /* one that was moved is good enough to look there */
+    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
+        return lmc__take_index(s, index_at, index_size, &is_foreign);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fill_tables(lmc__salvage *s)
+{
+    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
+    LMC__TRY(lmc__adopt_orphans(s));
+    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(s));
+    lmc__choose_blocks(s);
+    LMC__TRY(lmc__part_blocks(s));
+    return lmc__finish_runs(s);
+}
+
+/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->reader.tables.n_files; i++) {
+        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
+        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+    }
+    return lmc__append(&s->verdicts, NULL, n);
+}
+
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t total = r->source.size;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    size_t i, n = 0;
-    int had_index = 0;
-    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user =
-        r->options.alloc_user;
-    s->container.alloc_user = s->range.alloc_user = s->confirmed.alloc_user = r->options.alloc_user;
-    s->container_run = UINT32_MAX;
-    s->end = total;
-    if (total >= LMC__HEADER_SIZE && lmc__read_rest(r, 0, header, sizeof header)) {
-        const enum lmc_status status = lmc__check_header(header, k);
-        /* what its CRC confirms is no damage */
-        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) &&
-            (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED))
-            return status;
-        s->damage.has_header = status == LMC_OK;
-        if (status == LMC_OK) lmc__keep_header(r, header);
-        if (status == LMC_OK && r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
-    }
-    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE &&
-        lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
-        const uint64_t index_size = lmc__load64(trailer + 8);
-        const uint64_t index_at =
-            index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
-        s->damage.has_trailer =
-            lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK &&
-            index_at >= LMC__HEADER_SIZE;
-        if (s->damage.has_trailer) s->end = index_at;
-        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
-            k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
-            LMC__TRY(lmc__take_index(r, index_at, index_size, &had_index));
-        had_index = s->damage.has_index;
-    }
-    LMC__TRY(lmc__walk_through(r));
+    lmc__salvage *const s = lmc__get_salvage(r);
+    int had_index;
+    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    s->outer_run = UINT32_MAX;
+    s->end = r->source.size;
+    LMC__TRY(lmc__salvage_header(s));
+    LMC__TRY(lmc__salvage_trailer(s));
+    had_index = s->damage.has_index;
+    LMC__TRY(lmc__walk_through(s));
     if (s->damage.has_index && !had_index)
-        LMC__TRY(lmc__walk_through(r)); /* now that it is known */
-    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(r));
-    LMC__TRY(lmc__adopt_orphans(r));
-    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(r));
-    lmc__choose_blocks(r);
-    LMC__TRY(lmc__part_blocks(r));
-    LMC__TRY(lmc__finish_runs(r));
-    if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
+        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
+    LMC__TRY(lmc__fill_tables(s));
+    if (!s->damage.has_header && r->tables.n_files == 0 && s->blocks.size == 0)
+        return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described &&
+    if (r->tables.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
-    for (i = 0; i < r->n_files; i++) {
-        lmc__file_at(r, i)->confirmed_at = n;
-        n += 1 + lmc__file_at(r, i)->file.n_tensors;
-    }
-    LMC__TRY(lmc__append(&s->confirmed, NULL, n));
-    s->run = r->n_files ? lmc__file_at(r, 0)->first_run : 0;
+    LMC__TRY(lmc__add_verdicts(s));
+    s->run = r->tables.n_files ? lmc__file_at(r, 0)->first_run : 0;
     lmc__free_buffer(&s->orphans);
     lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->body);
     lmc__free_buffer(&s->view);
     return LMC_OK;
 }
 
 static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    lmc__free_buffer(&s->view);
-    lmc__free_buffer(&s->sections);
-    lmc__free_buffer(&s->blocks);
-    lmc__free_buffer(&s->orphans);
-    lmc__free_buffer(&s->container);
-    lmc__free_buffer(&s->range);
-    lmc__free_buffer(&s->confirmed);
+    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/salvage_read.h ====================================================================== */
 
-/* -- what was found, decoded -- */
+#ifndef LMC_NO_SALVAGE
 
-/* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
+/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
+ * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
+ * that lmc_confirm can tell. */
+
+/* -- blocks -- */
+
+/* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
+ * that has no place. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -15471,7 +18791,6 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     enum lmc_status status;
     lmc_position position;
     lmc_block_info info;
-    const int is_own = run && run->run.prediction == LMC__PREDICT_OWN;
     if (block->has_prediction) { /* before the coder is in use, which may have to read it */
         if (!run) return LMC_ERR_NOT_FOUND;
         LMC__TRY(run->prediction);
@@ -15493,71 +18812,80 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
+    return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
+               ? LMC_ERR_CORRUPT
+               : status;
 }
 
-/* The copies of a block, of which the first is number i of those found, one after another. */
-static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i, uint8_t *dst)
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst);
+
+/* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
+ * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
+ * are not asked for: in_outer keeps this to one level. */
+static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n = number == SIZE_MAX ? s->blocks.size / sizeof(lmc__found_block) : s->n_blocks;
-    const lmc__found_block first = *lmc__found_at(r, i);
+    size_t i;
+    if (s->outer_run == run && s->outer_block == block) return LMC_OK;
+    s->outer_status = LMC_ERR_NOT_FOUND;
+    i = lmc__find_found(s, run, block);
+    if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
+        s->outer.size = 0;
+        LMC__TRY(lmc__reserve(&s->outer, lmc__found_at(s, i)->length));
+        s->in_outer = 1;
+        s->outer_status = lmc__decode_found(s, run, i, s->outer.data);
+        s->in_outer = 0;
+        if (s->outer_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+    }
+    s->outer_run = run;
+    s->outer_block = block;
+    return LMC_OK;
+}
+
+/* The first intact one of the copies of a block, which begin with number i of those found. */
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
+{
+    const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
+    const lmc__found_block first = *lmc__found_at(s, i);
     enum lmc_status status = LMC_ERR_NOT_FOUND;
-    size_t j;
     if (first.is_doubtful) return LMC_ERR_CORRUPT;
-    for (j = i; j < n; j++) {
-        const lmc__found_block *const f = lmc__found_at(r, j);
+    for (; i < n; i++) {
+        const lmc__found_block *const f = lmc__found_at(s, i);
         if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == 0 && !s->in_container &&
+        if (f->trust == LMC__TRUST_INNER && !s->in_outer &&
             (f->outer_run != first.run || f->outer_block != first.block)) {
-            if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
-                const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
-                const lmc__found_block *const found =
-                    outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
-                s->container_status = LMC_ERR_NOT_FOUND;
-                if (found && found->run == f->outer_run && found->block == f->outer_block) {
-                    s->container.size = 0;
-                    LMC__TRY(lmc__reserve(&s->container, found->length));
-                    s->in_container = 1;
-                    s->container_status =
-                        lmc__decode_found(r, f->outer_run, outer, s->container.data);
-                    s->in_container = 0;
-                    if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-                }
-                s->container_run = f->outer_run;
-                s->container_block = f->outer_block;
-            }
-            if (s->container_status == LMC_OK) continue;
+            LMC__TRY(lmc__try_outer(s, f->outer_run, f->outer_block));
+            if (s->outer_status == LMC_OK) continue;
         }
-        status = lmc__decode_copy(r, number, f, dst);
+        status = lmc__decode_copy(&s->reader, number, f, dst);
         if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
     }
     return status;
 }
 
-/* As lmc__read_run. */
+/* The reader's read_run. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
+    lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
         const uint64_t block = offset / run->block_size;
         const size_t skip = (size_t)(offset - block * run->block_size),
                      length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_found(r, number, block);
+        const size_t i = lmc__find_found(s, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number &&
-                       lmc__found_at(r, i)->block == block,
+        LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
+                       lmc__found_at(s, i)->block == block,
                    LMC_ERR_NOT_FOUND);
-        LMC__CHECK(lmc__found_at(r, i)->length == length,
+        LMC__CHECK(lmc__found_at(s, i)->length == length,
                    LMC_ERR_NOT_FOUND); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
             to = part->data;
         }
-        LMC__TRY(lmc__decode_found(r, number, i, to));
+        LMC__TRY(lmc__decode_found(s, number, i, to));
         if (n < length) memcpy(dst, to + skip, n);
         dst += n;
         offset += n;
@@ -15568,87 +18896,117 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
+/* What lmc_confirm says of a file, then of its tensors. */
+static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
-    return (int8_t *)(void *)r->salvage.confirmed.data + lmc__file_at(r, file_number)->confirmed_at;
+    return (int8_t *)(void *)s->verdicts.data +
+           ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
+static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+
 /* Tensors that end at or before `end` are complete, or never will be. */
-static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed,
+static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
-    lmc__digester *const d = &r->salvage.digester;
     while (d->tensor < file->n_tensors &&
            file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        const int is_whole = d->tensor_done == t->size;
         const size_t tensor = d->tensor;
+        const lmc_tensor *const t = &file->tensors[tensor];
+        const int is_whole = d->tensor_done == t->size;
         uint8_t identity[LMC_IDENTITY_SIZE];
         lmc__finish_identity_to(d, identity); /* goes on to the next */
         if (is_whole)
-            confirmed[1 + tensor] =
-                (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+            verdicts[1 + tensor] =
+                lmc__verdict(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0);
     }
 }
 
-/* The next bytes of the file at hand; data NULL: they are lost. */
-static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data,
-                              uint64_t size)
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+typedef struct lmc__span {
+    uint64_t offset, size;
+    const uint8_t *data;
+} lmc__span;
+
+/* Cuts off the front up to that offset of the file. */
+static void lmc__advance(lmc__span *span, uint64_t offset)
 {
-    const lmc__kernels *const k = r->coder->wave.k;
-    lmc__salvage *const s = &r->salvage;
+    if (span->data) span->data += (size_t)(offset - span->offset);
+    span->size -= offset - span->offset;
+    span->offset = offset;
+}
+
+/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
+ * tensor_done stays behind: then nothing more of it is absorbed. */
+static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
+                                lmc__span span)
+{
+    const lmc__kernels *const k = s->reader.coder->wave.k;
     lmc__digester *const d = &s->digester;
-    const lmc_file *const file = &lmc__file_at(r, number)->file;
-    int8_t *const confirmed = lmc__confirmed_at(r, number);
-    const uint64_t end = offset + size;
-    if (!s->damage.has_index) return;
-    if (offset == 0) {
+    const uint64_t end = span.offset + span.size;
+    while (span.size != 0) {
+        const lmc_tensor *t;
+        uint64_t part;
+        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        if (d->tensor == file->n_tensors) return;
+        t = &file->tensors[d->tensor]; /* ends behind span.offset */
+        if (t->offset >= end) break;
+        if (span.offset < t->offset) lmc__advance(&span, t->offset);
+        part = lmc__min64(span.size, t->offset + t->size - span.offset);
+        if (span.data && span.offset - t->offset == d->tensor_done) {
+            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+        }
+        lmc__advance(&span, span.offset + part);
+    }
+    lmc__confirm_tensors(d, file, verdicts, end);
+}
+
+/* The next bytes of file number. */
+static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, number);
+    lmc__digester *const d = &s->digester;
+    if (!s->damage.has_index) return; /* else identities are not known */
+    if (span.offset == 0) {
         lmc__begin_digester(d, file);
         s->is_whole = 1;
     }
-    s->is_whole &= data != NULL;
-    if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
-    for (; offset < end && d->tensor < file->n_tensors;) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        uint64_t part;
-        lmc__confirm_tensors(r, file, confirmed, offset);
-        if (d->tensor == file->n_tensors || file->tensors[d->tensor].offset >= end) break;
-        if (t != &file->tensors[d->tensor]) continue;
-        part = lmc__min64(end, t->offset + t->size);
-        if (offset < t->offset) {
-            if (data) data += t->offset - offset;
-            offset = t->offset;
-        }
-        part -= offset;
-        if (data && offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
-        }
-        offset += part;
-        if (data) data += part;
-    }
-    lmc__confirm_tensors(r, file, confirmed, end);
-    if (end == file->size && s->is_whole)
-        confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+    if (span.data)
+        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
+    else s->is_whole = 0;
+    lmc__digest_tensors(s, file, verdicts, span);
+    if (span.offset + span.size == file->size && s->is_whole)
+        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
+/* The next range is that, of the file at hand. */
+static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc__span span;
+    span.offset = s->offset;
+    span.size = range->size;
+    span.data = (const uint8_t *)range->data;
+    lmc__digest_range(s, s->file, span);
+    s->offset += range->size;
+}
+
+/* The next range is lost, up to `end` of the file at hand. */
+static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
+{
     range->size = end - s->offset;
     range->status = LMC_ERR_NOT_FOUND;
-    lmc__digest_range(r, s->file, s->offset, NULL, range->size);
-    s->offset = end;
+    lmc__digest_next(s, range);
     return LMC_OK;
 }
 
-/* Number i of those found, to range. */
-static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
+/* Number i of those found, to range; number: of its run, or SIZE_MAX. */
+static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t most =
-        r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
-    const lmc__found_block *const f = lmc__found_at(r, i);
+    const lmc_limits *const limits = &s->reader.options.limits;
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const lmc__found_block *const f = lmc__found_at(s, i);
     enum lmc_status status;
     if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
     s->range.size = 0;
@@ -15656,7 +19014,7 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     range->size = f->length;
     range->position.run = f->run;
     range->position.block = f->block;
-    status = lmc__decode_found(r, number, i, s->range.data);
+    status = lmc__decode_found(s, number, i, s->range.data);
     if (status == LMC_ERR_MEMORY) return status;
     range->status = status;
     if (status == LMC_OK) range->data = s->range.data;
@@ -15664,107 +19022,155 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+/* The next range of run number s->run, in which s->offset of the file is. */
+static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
-    lmc__salvage *const s = r ? &r->salvage : NULL;
-    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    memset(range, 0, sizeof *range);
-    range->position.run = range->position.block = UINT32_MAX;
-    for (; s->file < r->n_files;
-         s->file++, s->offset = 0,
-                    s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
-        const lmc__reader_file *const f = lmc__file_at(r, s->file);
-        range->file_number = s->file;
-        range->offset = s->offset;
-        for (; s->run < f->first_run + f->n_runs; s->run++) {
-            const lmc__run *const run = &lmc__run_at(r, s->run)->run;
-            uint64_t at;
-            size_t i;
-            if (s->offset < run->start) return lmc__lose(r, range, run->start);
-            at = s->offset - run->start;
-            if (at >= run->size) continue;
-            if (at % run->block_size !=
-                0) /* behind a run that reached into this one: only of a hostile file */
-                return lmc__lose(
-                    r, range,
-                    run->start +
-                        lmc__min64(at - at % run->block_size + run->block_size, run->size));
-            i = lmc__find_found(r, s->run, at / run->block_size);
-            range->position.run = (uint32_t)s->run;
-            range->position.block = (uint32_t)(at / run->block_size);
-            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run)
-                return lmc__lose(r, range, run->start + run->size);
-            if (lmc__found_at(r, i)->block != range->position.block)
-                return lmc__lose(
-                    r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
-            LMC__TRY(lmc__deliver(r, s->run, i, range));
-            lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
-            s->offset += range->size;
-            return LMC_OK;
-        }
-        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
-            return lmc__lose(r, range, f->file.size);
-        if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
+    const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+    const uint64_t at = s->offset - run->start, block = at / run->block_size;
+    const lmc__found_block *f;
+    size_t i;
+    if (at % run->block_size != 0) /* behind a run that reached into this one: of a hostile file */
+        return lmc__report_lost(s, range,
+                                run->start + lmc__min64((block + 1) * run->block_size, run->size));
+    i = lmc__find_found(s, s->run, block);
+    f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
+    range->position.run = (uint32_t)s->run;
+    range->position.block = (uint32_t)block;
+    if (!f) return lmc__report_lost(s, range, run->start + run->size);
+    if (f->block != block)
+        return lmc__report_lost(s, range, run->start + f->block * (uint64_t)run->block_size);
+    LMC__TRY(lmc__deliver(s, s->run, i, range));
+    lmc__digest_next(s, range);
+    return LMC_OK;
+}
+
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
+{
+    const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
+    range->file_number = s->file;
+    range->offset = s->offset;
+    for (; s->run < f->first_run + f->n_runs; s->run++) {
+        const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+        if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
+        if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
     }
+    if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
+        return lmc__report_lost(s, range, f->file.size);
+    if (f->file.size == 0) { /* without a range, but with an identity */
+        lmc__span span;
+        span.offset = span.size = 0;
+        span.data = (const uint8_t *)"";
+        lmc__digest_range(s, s->file, span);
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The next block without a place; its copies are passed over. */
+static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
+{
+    const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
-    if (s->unplaced == s->blocks.size / sizeof(lmc__found_block)) return LMC_ERR_NOT_FOUND;
+    if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
-    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block);
-         s->unplaced++) { /* its copies */
-        const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
+    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, range));
+    for (s->unplaced++; s->unplaced < n; s->unplaced++) {
+        const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
     }
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+{
+    lmc__salvage *s;
+    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
+    s = lmc__get_salvage(r);
+    memset(range, 0, sizeof *range);
+    range->position.run = range->position.block = UINT32_MAX;
+    while (s->file < r->tables.n_files) {
+        const enum lmc_status status = lmc__next_of_file(s, range);
+        if (status != LMC_ERR_NOT_FOUND) return status;
+        s->offset = 0;
+        s->file++;
+        s->run = s->file < r->tables.n_files ? lmc__file_at(r, s->file)->first_run : 0;
+    }
+    return lmc__next_unplaced(s, range);
+}
+
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
 {
     if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    *damage = r->salvage.damage;
+    *damage = lmc__get_salvage(r)->damage;
     return LMC_OK;
 }
 
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);
     if (!file || !r->options.salvage) return 0;
-    return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+    return lmc__verdicts_of(lmc__get_salvage(r),
+                            file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
 }
+#endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/open.h ============================================================================== */
 
+/* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
+ * which are a reader with more behind it. Only this file knows that there are two. */
+
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
+static enum lmc_status lmc__open_as_asked(lmc_reader *r)
+{
+#ifndef LMC_NO_SALVAGE
+    if (r->options.salvage) {
+        r->read_run = lmc__read_salvaged;
+        r->free_extra = lmc__free_salvage;
+        return lmc__open_salvage(r);
+    }
+#endif
+    r->read_run = lmc__read_indexed_run;
+    return lmc__open_intact(r);
+}
+
+/* One allocation for the reader, and what it has beside. On errors it is freed like one that was
+ * opened: everything in it is zero, or valid. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
+    size_t struct_size = sizeof(lmc_reader);
     enum lmc_status status;
     lmc_reader *r;
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+#ifdef LMC_NO_SALVAGE
+    if (options->salvage) return LMC_ERR_UNSUPPORTED;
+#else
+    if (options->salvage) struct_size = sizeof(lmc__salvage);
+#endif
+    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
-    memset(r, 0, sizeof *r);
+    memset(r, 0, struct_size);
+    r->struct_size = struct_size;
     r->source = *source;
     r->options = *options;
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    r->index.alloc_user = r->files.alloc_user = r->runs.alloc_user = r->block_at.alloc_user =
-        options->alloc_user;
-    r->keys.alloc_user = r->metadata.alloc_user = r->paths.alloc_user = options->alloc_user;
-    r->base[0].alloc_user = r->base[1].alloc_user = r->window.alloc_user = options->alloc_user;
+    lmc__init_tables(&r->tables, options->alloc_user);
+    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
     status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
-    if (status == LMC_OK) status = options->salvage ? lmc__open_salvage(r) : lmc__open_reader(r);
+    if (status == LMC_OK) status = lmc__open_as_asked(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
         return status;
@@ -15775,27 +19181,18 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
 
 LMC_API void lmc_free_reader(lmc_reader *r)
 {
-    size_t i;
     if (!r) return;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
     lmc__free_coder(&r->own_coder);
-    lmc__free_buffer(&r->index);
-    lmc__free_buffer(&r->files);
-    lmc__free_buffer(&r->runs);
-    lmc__free_buffer(&r->block_at);
-    lmc__free_buffer(&r->keys);
-    lmc__free_buffer(&r->metadata);
-    lmc__free_buffer(&r->paths);
-    lmc__free_buffer(&r->window);
-    lmc__free_buffer(&r->base[0]);
-    lmc__free_buffer(&r->base[1]);
-    lmc__free_salvage(r);
+    lmc__free_tables(&r->tables);
+    lmc__visit_reader(r, lmc__free_visited, NULL);
+    if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
 }
 
 /* == snapshot/identify.h ========================================================================== */
 
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -15810,6 +19207,9 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 /* Bytes that one task sums up. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
+/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
+ * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
+ * one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -15896,6 +19296,8 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
 
 /* == snapshot/memory.h ============================================================================ */
 
+/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
+ * one for the time of a call, so that both grow by the same rule. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -15912,6 +19314,7 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     return status != LMC_OK;
 }
 
+/* All of it, or it fails. */
 static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -15920,6 +19323,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
+/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
+ */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -15961,6 +19366,8 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
 }
+
+#endif
 
 #if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
 #pragma GCC diagnostic pop

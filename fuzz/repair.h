@@ -150,7 +150,7 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
             if (!r->in_file || lmc__parse_run(&run, body, (size_t)body_size, r->n_files - 1,
                                               &r->file, &r->position) != LMC_OK)
                 return 0;
-            if (lmc__check_origin(&r->origin, &run) != LMC_OK ||
+            if (lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT) != LMC_OK ||
                 lmc__add_run(&r->origin, &run) != LMC_OK)
                 return 0;
             if (add_section(r, (size_t)(head - file), head) != LMC_OK) return 0;

@@ -8,7 +8,7 @@
 #define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
-#define LMC__LAYOUT_QUANTISED 2u
+#define LMC__LAYOUT_QUANTIZED 2u
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,

@@ -2,7 +2,11 @@
 #include "base/platform.h"
 
 #define LMC__HEADER_SIZE 80u /* spec 4 */
+#define LMC__FLAGS_AT 12u
 #define LMC__FLAG_SEQUENTIAL 1u
+#define LMC__BASE_IDENTITY_AT 32u
+#define LMC__CHAIN_DEPTH_AT 64u
+#define LMC__HEADER_CRC_AT 76u
 #define LMC__SECTION_HEADER_SIZE 24u /* spec 5 */
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 #define LMC__FILE_BODY_SIZE 36u    /* spec 5.1, without path and tensors */

@@ -1,54 +1,98 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "base/wire_block.h"
 #include "kernels/types.h"
 #include "codec/half.h"
 #include "codec/workspace.h"
+#include "codec/quant_params.h"
 #include "codec/get_list.h"
-#include "codec/put_quantised.h"
 
-/* What the head of a quantised block's payload says. */
-typedef struct lmc__quantised {
-    lmc__grid grid;
-    unsigned low_bits, table_size;
-    uint32_t group_size, first_group, n_exceptions;
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
+
+#ifndef LMC_NO_QUANTIZE
+
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
+typedef struct lmc__quantized_head {
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
+    uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    uint16_t table[256];               /* of codes */
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* their low bytes, their high ones */
-} lmc__quantised;
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
+} lmc__quantized_head;
 
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantised *q, size_t i)
+/* The layout, in the header of a block that was checked. */
+LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
-    const uint32_t low = q->scales[0].list ? q->scales[0].list[i] : q->scales[0].value,
-                   high = q->scales[1].list ? q->scales[1].list[i] : q->scales[1].value;
+    return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
+}
+
+/* The scale of the block's group number i, as the bits of an F32. */
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
+{
+    const lmc__side *const s = head->scales;
+    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
+                   high = s[1].list ? s[1].list[i] : s[1].value;
     return low << 16 | high << 24;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
-static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *q,
-                                               const lmc_block_info *info, uint8_t *spare)
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
+static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
+                                                 const lmc_block_info *info)
 {
-    const uint8_t *const p = d->in;
+    lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
-    uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTISED_HEADER, LMC_ERR_CORRUPT);
-    memset(q, 0, sizeof *q);
+    const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
+                   group_size = lmc__load32(p + 20);
+    memset(head, 0, sizeof *head);
     LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->width = info->width;
+    q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(lmc__load32(p + 4) == 0 || lmc__load32(p + 4) >= 0u - 65535u, LMC_ERR_CORRUPT);
-    q->grid.min = -(int32_t)(0u - lmc__load32(p + 4));
+    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(lmc__load32(p + 12) + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
-    q->grid.bias = lmc__load32(p + 12) <= 1u << 30 ? (int32_t)lmc__load32(p + 12)
-                                                   : -(int32_t)(0u - lmc__load32(p + 12));
+    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
-    q->group_size = lmc__load32(p + 20);
-    q->first_group = lmc__load32(p + 24);
-    q->n_exceptions = lmc__load32(p + 28);
+    q->group_size = group_size;
+    head->first_group = lmc__load32(p + 24);
+    head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -56,50 +100,85 @@ static enum lmc_status lmc__get_quantised_head(lmc__decoder *d, lmc__quantised *
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
+     */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && q->group_size == 0 &&
-                       q->first_group == 0,
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                       head->first_group == 0,
                    LMC_ERR_CORRUPT);
     } else {
         LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(q->group_size >= 1 && q->group_size <= 0x7FFFFFFFu && q->first_group >= 1 &&
-                       q->first_group <= q->group_size,
+        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                       head->first_group <= group_size,
                    LMC_ERR_CORRUPT);
-        q->n_groups = n <= q->first_group ? 1 : 1 + (n - q->first_group - 1) / q->group_size + 1;
+        head->n_groups = 1;
+        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(q->n_exceptions <= n, LMC_ERR_CORRUPT);
-    d->in += LMC__QUANTISED_HEADER;
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    return LMC_OK;
+}
+
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
+ */
+static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
+                                               const lmc_block_info *info, uint8_t *spare)
+{
+    lmc__quant_params *const q = &head->params;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
+    d->in += LMC__QUANTIZED_HEADER;
     LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)q->n_exceptions,
+                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
                LMC_ERR_CORRUPT);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
         LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
         previous = q->table[i];
     }
-    q->positions = d->in;
-    for (i = 0; i < q->n_exceptions; i++, d->in += 4) {
+    head->positions = d->in;
+    for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
         previous = position;
     }
-    q->values = d->in;
-    d->in += info->width * (size_t)q->n_exceptions;
+    head->values = d->in;
+    d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &q->scales[i], spare, q->n_groups));
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < q->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(q, i) >= LMC__MIN_SCALE && lmc__scale_at(q, i) <= largest,
+    for (i = 0; i < head->n_groups; i++)
+        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
                    LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than most. */
+/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
+static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
+                                                const uint8_t *src, const lmc_block_info *info,
+                                                void *ws, size_t ws_size)
+{
+    lmc__decoder d;
+    uint8_t *spare;
+    d.k = k;
+    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+    d.in = src + LMC_BLOCK_HEADER_SIZE;
+    d.end = src + info->encoded_size;
+    spare = lmc__push_list(&d.stack, info->n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    return lmc__get_quantized_head(&d, head, info, spare);
+}
+
+/* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones,
-                   add = (127 - (most & 0x7F)) *
-                         ones; /* to 7 bits: a carry into the eighth if they are more */
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
     uint64_t more = 0;
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
@@ -111,7 +190,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -119,69 +199,103 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
-static enum lmc_status lmc__get_quantised(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                          const lmc_block_info *info, uint32_t *crc)
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
+static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, const lmc__quantized_head *head,
+                                      const lmc__side *high, const lmc__side *low)
 {
+    const lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], room[LMC__QUANTISED_STRIP],
-        low_room[LMC__QUANTISED_STRIP];
-    uint16_t symbols[LMC__QUANTISED_STRIP];
-    lmc__quantised q;
-    lmc__side high, low;
-    size_t i, j, part, step, group = 0, group_end, exception = 0, place;
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(d, &q, info, spare));
-    if (q.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
-    LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (q.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, q.table_size)
-                             : high.value <= q.table_size,
-                   LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
-    *crc = 0;
-    group_end = q.first_group;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+        low_room[LMC__QUANTIZED_STRIP];
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    uint32_t crc = 0;
     for (i = 0; i < n; i += part) {
-        /* F32 go to their place by way of the first cache, if that is not to hold them; BF16 come
-         * from there */
-        uint8_t *const out = dst + i * width, *const restored =
-                                                  width == 4 && !d->ahead.data ? out : wide;
-        const uint8_t *const codes =
-            lmc__codes_at(&high, i, part = lmc__min(n - i, LMC__QUANTISED_STRIP), room);
-        if (q.table_size) d->k->look_up(symbols, codes, part, q.table);
+        /* Where F32 go past the caches (d->ahead), the CRC is taken before, so they are made in
+         * `wide`; BF16 are made there anyway. */
+        uint8_t *const out = dst + i * width;
+        uint8_t *const restored = width == 4 && !d->ahead.data ? out : wide;
+        const uint8_t *codes;
+        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, part, room);
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
         else
             d->k->join_symbols(symbols, codes,
-                               q.low_bits ? lmc__codes_at(&low, i, part, low_room) : NULL, part,
-                               q.low_bits);
+                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits);
         if (base)
             d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q.grid);
+                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
         else
             for (j = 0; j < part; j += step) {
                 if (i + j == group_end) {
                     group++;
-                    group_end += q.group_size;
+                    group_end += (size_t)q->group_size;
                 }
                 step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(&q, group),
-                                   &q.grid);
+                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
+                                   &q->grid);
             }
-        LMC__PREFETCH(
-            (const void *)((uintptr_t)out + 2 * sizeof wide)); /* a page ahead: for its address */
+        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
-        for (; exception < q.n_exceptions &&
-               (place = lmc__load32(q.positions + 4 * exception)) < i + part;
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        for (; exception < head->n_exceptions &&
+               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
-            memcpy(restored + width * (place - i), q.values + width * exception, width);
-        *crc = d->k->crc32c(*crc, restored, part * width);
+            memcpy(restored + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, restored, part * width);
         if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
     if (d->ahead.data) LMC__FENCE_STREAMS();
+    return crc;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__quantized_head head;
+    lmc__side high, low;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
+    low.list = NULL;
+    low.value = 0;
+    if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
+     */
+    if (head.params.table_size)
+        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size,
+                   LMC_ERR_CORRUPT);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
+    *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
+
+#else
+
+/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    (void)d, (void)dst, (void)base, (void)info, (void)crc;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif

@@ -2,32 +2,43 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* F32 to BF16, to nearest, ties to even; NaN stays NaN. */
+/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
+
+/* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
-/* F32 to F16, likewise. */
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: exponents differ by 112; the carry may reach
-                                    infinity, as it should */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25 */
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24: the units of 2^-24 */
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
         const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
                        half = (uint32_t)1 << (shift - 1);
         return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
     }
 }
 
+#ifndef LMC_NO_SNAPSHOT
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -40,3 +51,4 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
+#endif

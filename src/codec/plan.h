@@ -12,6 +12,7 @@
  * all but agree that digit would decide what is written. The same input must give the same bytes on
  * every machine. */
 
+#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -39,15 +40,22 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* The order-0 information of counts, in bits, rounded down: total * log2(total) - the sum of counts
- * * log2(counts). */
-static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+/* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
+ * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
+ * lmc__log2 never descends. */
+static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
     int s;
     for (s = 0; s < 256; s++)
         if (counts[s]) symbols += (uint64_t)counts[s] * lmc__log2(counts[s]);
-    return bits > symbols ? (bits - symbols) >> 16 : 0;
+    return bits - symbols;
+}
+
+/* The same in bits, rounded down. */
+static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
+{
+    return lmc__entropy_q16(counts, total) >> 16;
 }
 
 static unsigned lmc__count_symbols(const uint32_t counts[256])
@@ -167,3 +175,4 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
+#endif /* LMC_NO_ENCODER */

@@ -9,12 +9,12 @@
 #include "codec/block_header.h"
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
-#include "codec/put_quantised.h"
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_bound_block says. */
 
+#ifndef LMC_NO_ENCODER
 /* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
@@ -108,7 +108,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -128,11 +128,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
  * and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
@@ -149,44 +144,4 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
-
-/* The same with its header; or its restored elements stored. *content: these, in the workspace. */
-static enum lmc_status lmc__encode_quantised(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const uint8_t *src, size_t size,
-                                             const uint8_t *second, const lmc_quantizer *q,
-                                             uint64_t first, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
-                                             const uint8_t **content)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t n = size / q->width;
-    lmc__block_crcs crcs;
-    uint8_t *restored;
-    size_t cap, payload_size;
-    lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    restored = lmc__push_list(&e.stack, size);
-    if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size =
-        lmc__put_quantised(&e, q, payload, cap, restored, src, second, first, n, level, &crcs);
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, src, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, src, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
-    if (payload_size)
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_QUANTISED << 5,
-                              q->is_predicted ? 1 : 0, 0, n, payload_size, crcs, k, position);
-    else {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
-        memcpy(payload, restored, size);
-        crcs.base = 0;
-        lmc__put_block_header(out, lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5, 0, 0, n,
-                              size, crcs, k, position);
-    }
-    *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
-    return LMC_OK;
-}
+#endif /* LMC_NO_ENCODER */

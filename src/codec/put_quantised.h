@@ -6,153 +6,258 @@
 #include "codec/half.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
+#include "codec/quant_params.h"
 #include "codec/put_list.h"
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
+#include "codec/put_block.h"
 
-#define LMC__QUANTISED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-/* Elements that are quantised at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTISED_STRIP 1024u
+/* Encodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-struct lmc_quantizer {
-    lmc_quantizer_info info;
-    void *alloc_user;
-    unsigned width;   /* of an element: 2 or 4 */
-    int is_recovered; /* of elements that are quantised already: what it does not give back exactly
-                         is coded without it */
-    uint64_t n;       /* elements of the tensor */
-    int is_predicted; /* scales by the second moment; else those of groups */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; behind table_size: 0 */
-    uint8_t
-        *codes; /* of each symbol, if there is a table: grid's n_points (twice if signed), plus 1 */
-    size_t n_codes;
-    uint64_t group_size;
-    uint16_t *scales; /* of the groups: the upper halves of F32 */
-    size_t n_groups;
-};
+/* The elements of a block, or of a part of it. */
+typedef struct lmc__quant_source {
+    const uint8_t *elements;
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
+    size_t n;
+} lmc__quant_source;
 
-/* n elements as F32; the result may be src. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scales of elements from number first of a tensor on: how many of n have that of the first. */
-LMC__INLINE size_t lmc__get_group(const lmc_quantizer *q, uint64_t first, size_t n, uint32_t *scale)
+/* The scale of element number first of the tensor; returns how many of n elements share it. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
 {
     const uint64_t group = first / q->group_size;
     *scale = (uint32_t)q->scales[group] << 16;
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Quantises n elements from number first of the tensor, at most a strip: dst gets what they are
- * restored to, high and low their codes, or those of zero for exceptions, which stay as they are.
- * src (and second) are elements as they come; dst may be one of them. low may be NULL where there
- * are no low bits. Returns the number of exceptions; where symbols is EXCEPTION, they are. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc_quantizer *q, uint8_t *high,
-                                  uint8_t *low, uint16_t *symbols, uint8_t *dst, const uint8_t *src,
-                                  const uint8_t *second, uint64_t first, size_t n)
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
+ * LMC__EXCEPTION. */
+static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
+                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
+                                uint64_t first, size_t n)
 {
-    uint8_t wide[4 * LMC__QUANTISED_STRIP], wide_second[4 * LMC__QUANTISED_STRIP];
-    uint16_t kept[LMC__QUANTISED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, src, n, q->width), *const s =
-                                                                     q->is_predicted
-                                                                         ? lmc__widen(wide_second,
-                                                                                      second, n,
-                                                                                      q->width)
-                                                                         : NULL;
-    uint16_t *valid = symbols;
     size_t exceptions = 0, i, part;
-    uint8_t *restored = dst;
     uint32_t scale;
-    if (q->is_predicted) exceptions = k->quantize_updates(symbols, x, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-        }
-    if (exceptions) {
-        valid = kept;
-        for (i = 0; i < n; i++) kept[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
-        if (q->width == 4) memcpy(wide, src, 4 * n); /* dst may be src */
+    if (q->is_predicted) return k->quantize_updates(symbols, x, s, n, &q->grid);
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
     }
-    if (q->table_size) { /* the nearest that the table has */
-        const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) high[i] = codes[valid[i]];
-        k->look_up(kept, high, n, q->table);
-        valid = kept;
-    } else k->cut_symbols(high, low, valid, n, q->low_bits);
-    if (q->width == 2) restored = q->is_predicted ? wide_second : wide;
-    if (q->width == 2 && exceptions && !q->is_predicted) restored = wide_second;
-    if (q->is_predicted) k->restore_updates(restored, valid, s, n, &q->grid);
-    else
-        for (i = 0; i < n; i += part) {
-            part = lmc__get_group(q, first + i, n - i, &scale);
-            k->restore_rows(restored + 4 * i, valid + i, part, scale, &q->grid);
-        }
-    for (i = 0; i < n && exceptions; i++)
-        if (symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, wide + 4 * i, 4);
-    if (q->width == 2)
-        for (i = 0; i < n;
-             i++) { /* exceptions lie on BF16 already: a NaN, too, must stay as it is */
-            const uint32_t v = lmc__load32(restored + 4 * i);
-            lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-        }
     return exceptions;
 }
 
-/* Payload of a quantised block: n elements from number first. content: a list of n * width bytes,
- * becomes what they are restored to. Returns 0 if it is not smaller than that, or than cap. */
-static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_t *dst, size_t cap,
-                                 uint8_t *content, const uint8_t *src, const uint8_t *second,
-                                 uint64_t first, size_t n, enum lmc_level level,
-                                 lmc__block_crcs *crcs)
+/* The inverse: the points of n symbols, none of them LMC__EXCEPTION, as F32. dst may be s. */
+static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                                 const uint16_t *symbols, const uint8_t *s, uint64_t first,
+                                 size_t n)
+{
+    size_t i, part;
+    uint32_t scale;
+    if (q->is_predicted) {
+        k->restore_updates(dst, symbols, s, n, &q->grid);
+        return;
+    }
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore_rows(dst + 4 * i, symbols + i, part, scale, &q->grid);
+    }
+}
+
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
+typedef struct lmc__quant_strip {
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
+} lmc__quant_strip;
+
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
+static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
+                                      const lmc__quant_strip *strip, size_t exceptions,
+                                      uint16_t *room)
+{
+    const size_t n = strip->source.n;
+    const uint16_t *symbols = strip->symbols;
+    size_t i;
+    if (exceptions) {
+        for (i = 0; i < n; i++) room[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
+        symbols = room;
+    }
+    if (q->table_size) { /* not each symbol has a code: take the nearest that has */
+        const uint8_t *const codes = q->codes;
+        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
+        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
+        k->look_up(room, high, n, q->table);
+        return room;
+    }
+    k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
+    return symbols;
+}
+
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
+static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
+                                const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const size_t exceptions =
+        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
+    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
+    return exceptions;
+}
+
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
+static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
+                                 const lmc__quant_strip *strip)
+{
+    const lmc__quant_source *const in = &strip->source;
+    const size_t n = in->n;
+    uint8_t *const dst = strip->dst;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
+    uint16_t room[LMC__QUANTIZED_STRIP];
+    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
+    size_t i;
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
+    for (i = 0; i < in->n && exceptions; i++)
+        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
+    for (i = 0; i < n; i++) {
+        /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
+         * quiet. */
+        const uint32_t v = lmc__load32(restored + 4 * i);
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+    }
+    return exceptions;
+}
+
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
+{
+    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
+}
+
+/* Part of a block: n elements from number i on. */
+static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
+                                      size_t n)
+{
+    lmc__quant_source part;
+    part.elements = source->elements + i * width;
+    part.second = source->second ? source->second + i * width : NULL;
+    part.first = source->first + i;
+    part.n = n;
+    return part;
+}
+
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
+typedef struct lmc__exceptions {
+    uint8_t *positions, *values;
+    size_t n, max;
+} lmc__exceptions;
+
+/* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
+ * room. */
+static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
+                               const uint8_t *elements, unsigned width, size_t i, size_t n)
+{
+    size_t j;
+    for (j = 0; j < n; j++) {
+        if (symbols[j] != LMC__EXCEPTION) continue;
+        if (to->n == to->max) return 0;
+        lmc__store32(to->positions + 4 * to->n, (uint32_t)(i + j));
+        memcpy(to->values + width * to->n++, elements + j * width, width);
+    }
+    return 1;
+}
+
+/* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
+static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_source *source, uint8_t *content, uint8_t *high,
+                                  uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
 {
     const unsigned width = q->width;
-    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
-                   *const work = lmc__push_list(&e->stack, n);
-    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
-    uint8_t *positions, *values;
-    size_t i, j, part, n_exceptions = 0, max_exceptions, n_groups = 0,
-                       table_bytes = 2 * (size_t)q->table_size;
-    uint16_t symbols[LMC__QUANTISED_STRIP];
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    lmc__quant_strip strip;
+    size_t i, n;
     int fits = 1;
-    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
-    e->out = dst;
-    e->end = dst + lmc__min(cap, n * width - 1);
+    strip.symbols = symbols;
     crcs->content = 0;
-    crcs->base = q->is_predicted ? e->k->crc32c(0, second, n * width) : 0;
-    /* Positions are made where they will stand, values behind the most of them that fit. */
-    fits = (size_t)(e->end - e->out) > LMC__QUANTISED_HEADER + table_bytes;
-    positions = e->out + LMC__QUANTISED_HEADER + table_bytes;
-    max_exceptions = fits ? (size_t)(e->end - positions) / (4 + width) : 0;
-    values = positions + 4 * max_exceptions;
-    for (i = 0; i < n; i += part) {
-        size_t exceptions;
-        part = lmc__min(n - i, LMC__QUANTISED_STRIP);
-        exceptions = lmc__quantize_strip(e->k, q, high + i, low ? low + i : NULL, symbols,
-                                         content + i * width, src + i * width,
-                                         second ? second + i * width : NULL, first + i, part);
-        crcs->content = e->k->crc32c(crcs->content, content + i * width, part * width);
-        for (j = 0; j < part && exceptions; j++) {
-            if (symbols[j] != LMC__EXCEPTION) continue;
-            if (n_exceptions == max_exceptions) fits = 0;
-            if (!fits) continue;
-            lmc__store32(positions + 4 * n_exceptions, (uint32_t)(i + j));
-            memcpy(values + width * n_exceptions++, content + (i + j) * width, width);
-        }
+    for (i = 0; i < source->n; i += n) {
+        n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(source, width, i, n);
+        strip.dst = content + i * width;
+        strip.high = high + i;
+        strip.low = low ? low + i : NULL;
+        if (lmc__quantize_strip(k, q, &strip) && fits)
+            fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
+        crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
     }
-    if (!fits) return 0;
-    memset(dst, 0, LMC__QUANTISED_HEADER);
+    crcs->base = q->is_predicted ? k->crc32c(0, source->second, source->n * width) : 0;
+    return fits;
+}
+
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
+static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
+                                    size_t n_exceptions)
+{
+    size_t i;
+    memset(dst, 0, LMC__QUANTIZED_HEADER);
     dst[0] = (uint8_t)((q->grid.is_log ? LMC__METHOD_LOG : 0) |
                        (q->grid.is_signed ? LMC__METHOD_SIGNED : 0) |
                        (q->table_size ? LMC__METHOD_TABLE : 0));
@@ -160,29 +265,135 @@ static size_t lmc__put_quantised(lmc__encoder *e, const lmc_quantizer *q, uint8_
     lmc__store16(dst + 2, (uint16_t)q->table_size);
     lmc__store32(dst + 4, (uint32_t)q->grid.min);
     lmc__store32(dst + 8, q->grid.step);
-    lmc__store32(dst + 28, (uint32_t)n_exceptions);
-    for (i = 0; i < q->table_size; i++)
-        lmc__store16(dst + LMC__QUANTISED_HEADER + 2 * i, q->table[i + 1]);
-    memmove(positions + 4 * n_exceptions, values, width * n_exceptions);
-    e->out = positions + (4 + width) * n_exceptions;
     if (q->is_predicted) {
         lmc__store32(dst + 12, (uint32_t)q->grid.bias);
         lmc__store32(dst + 16, q->grid.floor);
     } else {
-        const uint64_t first_group = first / q->group_size;
-        uint8_t *const top = e->stack.top;
-        uint8_t *row;
+        const uint64_t group = first / q->group_size;
         lmc__store32(dst + 20, (uint32_t)q->group_size);
-        lmc__store32(dst + 24, (uint32_t)((first_group + 1) * q->group_size - first));
-        n_groups = (size_t)((first + n - 1) / q->group_size - first_group) + 1;
-        if ((row = lmc__push_list(&e->stack, n_groups)) == NULL) return 0;
-        for (j = 0; j < 2; j++) {
-            for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[first_group + i] >> 8 * j);
-            if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
-        }
-        e->stack.top = top;
+        lmc__store32(dst + 24, (uint32_t)((group + 1) * q->group_size - first));
     }
+    lmc__store32(dst + 28, (uint32_t)n_exceptions);
+    for (i = 0; i < q->table_size; i++)
+        lmc__store16(dst + LMC__QUANTIZED_HEADER + 2 * i, q->table[i + 1]);
+}
+
+/* The scales of the groups that n elements from number first are in: a list of their low bytes,
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
+static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
+                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+{
+    const uint64_t group = first / q->group_size;
+    const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
+    uint8_t *const top = e->stack.top, *const row = lmc__push_list(&e->stack, n_groups);
+    size_t i;
+    unsigned j;
+    if (!row) return 0;
+    for (j = 0; j < 2; j++) {
+        for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
+        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+    }
+    e->stack.top = top;
+    return 1;
+}
+
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
+static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
+                                 size_t cap, const lmc__quant_source *source, uint8_t *content,
+                                 enum lmc_level level, lmc__block_crcs *crcs)
+{
+    const unsigned width = q->width;
+    const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
+    uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
+                   *const work = lmc__push_list(&e->stack, n);
+    uint8_t *const low = q->low_bits ? lmc__push_list(&e->stack, n) : NULL;
+    lmc__exceptions exceptions;
+    int fits;
+    if (!high || !spare || !work || (!low && q->low_bits)) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    fits = (size_t)(e->end - e->out) > fixed;
+    exceptions.n = 0;
+    exceptions.max = fits ? ((size_t)(e->end - e->out) - fixed) / (4 + width) : 0;
+    exceptions.positions = fits ? dst + fixed : dst;
+    exceptions.values = exceptions.positions + 4 * exceptions.max;
+    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crcs)) return 0;
+    if (!fits) return 0;
+    lmc__put_quantized_head(dst, q, source->first, exceptions.n);
+    e->out = exceptions.positions + 4 * exceptions.n;
+    memmove(e->out, exceptions.values, width * exceptions.n);
+    e->out += width * exceptions.n;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
     if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
     if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
     return (size_t)(e->out - dst);
 }
+
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = source->n * q->width;
+    unsigned flags = lmc__log2_width(q->width) | LMC__LAYOUT_QUANTIZED << 5, prediction;
+    lmc__block_crcs crcs;
+    uint8_t *restored;
+    size_t cap, payload_size;
+    lmc__encoder e;
+    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    restored = lmc__push_list(&e.stack, size);
+    if (restored == NULL) return LMC_ERR_WORKSPACE;
+    payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
+    if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
+        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+    prediction = q->is_predicted ? 1 : 0;
+    if (payload_size == 0) {
+        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
+        payload_size = size;
+        memcpy(payload, restored, size);
+        flags = lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5;
+        prediction = 0;
+        crcs.base = 0;
+    }
+    lmc__put_block_header(out, flags, prediction, 0, source->n, payload_size, crcs, k, position);
+    *content = restored;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    return LMC_OK;
+}
+
+#else
+
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
+                                             size_t *dst_size, const lmc__quant_params *q,
+                                             const lmc__quant_source *source, enum lmc_level level,
+                                             lmc_position position, void *ws, size_t ws_size,
+                                             const uint8_t **content)
+{
+    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
+    (void)position, (void)ws, (void)ws_size, (void)content;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif

@@ -8,6 +8,16 @@
 #include "snapshot/origin.h"
 #include "snapshot/reader.h"
 
+/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
+ *
+ * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
+ * file of the same path and size, that what it predicts will have. Blocks go from front to back and
+ * only once, and no block's prediction is another block's place: so nothing is overwritten before
+ * it was used.
+ *
+ * That is a question about the mapping, not about bytes: the answer is found in the tables of the
+ * reader, in time in proportion to segments and tensors. */
+
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
@@ -21,7 +31,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     return LMC_OK;
 }
 
-/* The base's file of that path, kind and size; NULL: there is none. */
+/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
+ * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -35,17 +46,21 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's
- * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
- * that does not end before the segment; to be advanced. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const uint8_t *segment,
+/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
+ * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
+ * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
+ * come in order.
+ *
+ * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
+ * there, or the file itself if it has no tensors. */
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
-    const uint32_t number = lmc__load32(segment + 4);
-    const uint64_t at = lmc__load64(segment + 8), from = lmc__load64(segment + 24);
-    const lmc__item *item = number && r->origin.base ? lmc__get_item(&r->origin, number - 1) : NULL;
+    const uint64_t at = s->start, from = s->base_offset;
+    const lmc__item *item =
+        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
     const lmc_tensor *t;
-    if (number == 0) return 1;
+    if (s->base == 0) return 1;
     if (file->n_tensors == 0)
         return from == at &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
@@ -65,21 +80,24 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
-    size_t i, j, k;
-    int can = r && r->chain_depth != 0 && !r->options.salvage;
+    size_t i, j;
+    uint32_t k;
+    int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->n_files; i++) {
+    for (i = 0; can && i < r->tables.n_files; i++) {
         const lmc__reader_file *f = lmc__file_at(r, i);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
         can = file != NULL;
         for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-                can = lmc__is_in_place(r, file, lmc__segment_at(run, (uint32_t)k), &tensor);
+            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
+                const lmc__segment segment = lmc__segment_at(run, k);
+                can = lmc__is_in_place(r, file, &segment, &tensor);
+            }
         }
     }
     lmc__free_buffer(&items);

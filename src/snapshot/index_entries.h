@@ -26,19 +26,24 @@
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 #define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
+/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
+ * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
     uint64_t limit;  /* on their size */
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
+ */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
     return lmc__append(&b->entries, data, size);
 }
 
-/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
+ * elsewhere. */
 static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
                                           const uint8_t *head, const uint8_t *body,
                                           size_t body_size)
@@ -50,7 +55,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last. */
+/* Room for the facts of a file whose section was the last entry. */
 static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->entries.size;
@@ -64,7 +69,7 @@ static uint8_t *lmc__index_identities(const lmc__index_builder *b)
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
 }
 
-/* All of the file was absorbed by d. */
+/* All of the file was absorbed by d: its facts are known now. */
 static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
@@ -90,6 +95,7 @@ typedef struct lmc__index_head {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
+#ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memset(dst, 0, LMC__INDEX_BODY_SIZE);
@@ -98,8 +104,9 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
     memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 40, head->n_metadata);
 }
+#endif
 
-/* p: LMC__INDEX_BODY_SIZE bytes. */
+/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     head->n_files = lmc__load32(p);
@@ -110,48 +117,43 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Size of the entry at p, which is known to be sound: it was built here, or parsed. */
-static size_t lmc__entry_size(const uint8_t *p)
-{
-    const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-    const size_t size = 8 + LMC__SECTION_HEADER_SIZE + (size_t)lmc__load64(p + 16);
-    if (p[8] == 'F') {
-        const uint32_t n_tensors = lmc__load32(body + 32);
-        return size + LMC__FILE_FACTS_SIZE +
-               (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-    } else {
-        const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-        return size + LMC__BLOCK_ENTRY_SIZE *
-                          (size_t)(run_size / block_size + (run_size % block_size ? 1 : 0));
-    }
-}
-
-/* Names and identities of everything that has them among n_entries sound index entries at p. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *p, uint64_t n_entries)
+/* Names and identities of everything that has them among n_entries entries. These are known to be
+ * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
+ * of it fails nothing is leaked. Items point into the entries. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
+                                          uint64_t n_entries)
 {
     items->size = 0;
-    for (; n_entries > 0; n_entries--, p += lmc__entry_size(p)) {
-        const uint8_t *body = p + 8 + LMC__SECTION_HEADER_SIZE;
-        if (p[8] == 'F') {
-            const uint32_t path_size = lmc__load32(body + 28), n_tensors = lmc__load32(body + 32);
-            const uint8_t *entry = body + LMC__FILE_BODY_SIZE + path_size,
-                          *identity = body + (size_t)lmc__load64(p + 16) + LMC__FILE_FACTS_SIZE;
-            uint32_t i;
-            if (n_tensors == 0)
-                LMC__TRY(lmc__append_item(items, body + LMC__FILE_BODY_SIZE, path_size, identity));
+    for (; n_entries > 0; n_entries--) {
+        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
+        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
+        if (head[0] == 'F') {
+            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
+            uint32_t path_size, n_tensors, i;
+            lmc__tensor_entry tensor;
+            lmc__cursor c;
+            lmc_file file;
+            c.p = body;
+            c.end = behind;
+            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
+            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
             for (i = 0; i < n_tensors; i++) {
-                const uint32_t name_size = lmc__load32(entry + 16);
-                const uint8_t *name = entry + LMC__TENSOR_ENTRY_SIZE + 8u * entry[21];
-                LMC__TRY(lmc__append_item(items, name, name_size,
+                LMC__TRY(lmc__parse_tensor(&c, &tensor));
+                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
                                           identity + (size_t)LMC_IDENTITY_SIZE * i));
-                entry = name + name_size + entry[20] + (entry[22] ? 4 : 0);
             }
+            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
+        } else {
+            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
+            entries =
+                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
         }
     }
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end). */
+/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
+ * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
     lmc__item last, next;

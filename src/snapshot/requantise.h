@@ -1,103 +1,131 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
-#include "base/wire_block.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
-#include "codec/workspace.h"
-#include "codec/get_list.h"
-#include "codec/put_quantised.h"
+#include "codec/quant_params.h"
 #include "codec/get_quantised.h"
-#include "quantise/fit.h"
+#include "quantise/quantizer.h"
+#include "quantise/fit_sample.h"
+#include "quantise/fit_scales.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sections.h"
 #include "snapshot/reader.h"
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. */
+/* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
+ *
+ * Whoever restores a snapshot and codes it again (at another level, without a base, with other
+ * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
+ * would be coded as floats, several times as large; fitted anew, they would lose once more.
+ * With it the same elements come out, and about the same size. That is not taken on trust: blocks
+ * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ *
+ * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
+ * else. So the first head counts, the others must agree, and where they do not the tensor has no
+ * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
+ * their elements are not decoded. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
+ * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
+ * moved. What is not read, of blocks that are stored, has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
-    const uint64_t all = q->n / q->group_size + (q->n % q->group_size ? 1 : 0),
+    const uint64_t group_size = q->params.group_size,
+                   all = q->n / group_size + (q->n % group_size ? 1 : 0),
                    doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups),
                    more = n > doubled ? n : doubled;
     uint16_t *scales;
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, q->scales, q->n_groups * sizeof q->scales[0],
-                                     (size_t)more * sizeof q->scales[0]);
+    scales =
+        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
+                                (size_t)more * sizeof scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
-    q->scales = scales;
-    while (q->n_groups < more) scales[q->n_groups++] = 0x3F80;
+    q->params.scales = scales;
+    while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
     return LMC_OK;
 }
 
-/* The grid of a quantised block of a run, if the quantiser has none yet, else *is_other where that
- * differs; and the scales of the groups in it. A block that is not quantised, as was smaller, says
- * nothing: it will be coded so again. */
+/* All that a block's head says but its scales, which differ from block to block. */
+static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
+{
+    return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
+           a->table_size == b->table_size && a->group_size == b->group_size &&
+           a->grid.is_log == b->grid.is_log && a->grid.is_signed == b->grid.is_signed &&
+           a->grid.min == b->grid.min && a->grid.step == b->grid.step &&
+           a->grid.bias == b->grid.bias && a->grid.floor == b->grid.floor &&
+           memcmp(a->table, b->table, sizeof a->table) == 0;
+}
+
+/* Takes on what the head of the tensor's first quantised block says. It does not say how many
+ * points the grid has: as many as can be numbered and, without a table, have a code. */
+static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
+{
+    q->is_predicted = head->is_predicted;
+    q->grid = head->grid;
+    q->low_bits = head->low_bits;
+    q->table_size = head->table_size;
+    memcpy(q->table, head->table, sizeof q->table);
+    q->group_size = head->group_size;
+    q->grid.n_points = lmc__max_points(&q->grid);
+    if (!q->table_size)
+        q->grid.n_points =
+            (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
+}
+
+/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
+ * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
+ * says nothing: it will be coded so again. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
                                           int *is_other)
 {
-    lmc__decoder d;
-    lmc__quantised head;
-    uint8_t *spare;
+    lmc__quant_params *const p = &q->params;
+    lmc__quantized_head head;
     size_t i;
-    if (src[1] >> 5 != LMC__LAYOUT_QUANTISED) return LMC_OK;
+    if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
-    if (info->width != q->width) return LMC_OK;
-    d.k = k;
-    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
-    d.in = src + LMC_BLOCK_HEADER_SIZE;
-    d.end = src + info->encoded_size;
-    spare = lmc__push_list(&d.stack, info->n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_quantised_head(&d, &head, info, spare));
-    if (q->grid.n_points == 0) {
-        q->grid = head.grid;
-        q->grid.n_points = head.grid.is_signed ? 32767 : LMC__EXCEPTION - 1;
-        if (head.grid.is_log && q->grid.n_points > 0x7FFFFFFFu / head.grid.step)
-            q->grid.n_points = 0x7FFFFFFFu / head.grid.step;
-        q->is_predicted = info->has_prediction;
-        q->low_bits = head.low_bits;
-        q->table_size = head.table_size;
-        if (!q->table_size)
-            q->grid.n_points =
-                (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >>
-                                                         q->grid.is_signed); /* that have codes */
-        memcpy(q->table, head.table, sizeof q->table);
-        q->group_size = head.group_size;
-    } else if (q->is_predicted != info->has_prediction || q->low_bits != head.low_bits ||
-               q->table_size != head.table_size || q->group_size != head.group_size ||
-               q->grid.is_log != head.grid.is_log || q->grid.is_signed != head.grid.is_signed ||
-               q->grid.min != head.grid.min || q->grid.step != head.grid.step ||
-               q->grid.bias != head.grid.bias || q->grid.floor != head.grid.floor ||
-               memcmp(q->table, head.table, sizeof q->table) != 0)
-        return LMC_OK;
-    if (!q->is_predicted && (first + head.first_group) % q->group_size != 0) return LMC_OK;
-    if (!q->is_predicted) LMC__TRY(lmc__reserve_scales(q, first / q->group_size + head.n_groups));
-    for (i = 0; i < head.n_groups && !q->is_predicted; i++)
-        q->scales[first / q->group_size + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    if (info->width != p->width) return LMC_OK;
+    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
+    else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
+    if (!p->is_predicted) {
+        const uint64_t group = first / p->group_size;
+        /* Groups are counted from the tensor's first element. */
+        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
+        for (i = 0; i < head.n_groups; i++)
+            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+    }
     *is_other = 0;
     return LMC_OK;
 }
 
 /* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may be rounded to a neighbour. */
+ * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
+ * not where it was when codes were found, but table and symbols have moved together. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
-    const uint32_t zero = q->grid.is_log ? 0 : (uint32_t)(1 - q->grid.min);
+    lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
     unsigned code = 1;
-    if (q->table_size == 0) return LMC_OK;
+    if (p->table_size == 0) return LMC_OK;
     q->n_codes = LMC__SYMBOLS;
-    q->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
-    if (!q->codes) return LMC_ERR_MEMORY;
-    memset(q->codes, 0, q->n_codes);
+    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    if (!p->codes) return LMC_ERR_MEMORY;
+    memset(p->codes, 0, q->n_codes);
     for (s = 1; s < LMC__EXCEPTION; s++)
-        q->codes[s] = (uint8_t)lmc__find_code(q, &code, s, zero, &distance);
+        p->codes[s] = (uint8_t)lmc__find_code(p, &code, s, lmc__zero_symbol(&p->grid), &distance);
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
@@ -111,6 +139,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
+    /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
         run->prediction == LMC__PREDICT_BASE || run->conversion)
@@ -127,29 +156,31 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
-            status =
-                lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                   block * run->block_size / q->width, ws.data, ws_size, &is_other);
+            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
+                                        block * run->block_size / q->params.width, ws.data, ws_size,
+                                        &is_other);
     }
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
-    if (is_other || q->grid.n_points == 0 ||
-        q->is_predicted != (run->prediction == LMC__PREDICT_OWN))
+    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
+     * or the other way round, is not what an encoder writes. */
+    if (is_other || q->params.grid.n_points == 0 ||
+        q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->is_predicted)
-        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->group_size +
-                                            1)); /* of blocks that are not quantised, too */
-    if (q->is_predicted && twin) {
+    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
+    if (q->params.is_predicted && twin) {
         twin->file_number = lmc__load32(run->segments + 4) - 1;
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
-    q->info.is_lossless = q->is_predicted && !twin;
+    /* Who does not ask for the twin cannot give the prediction. */
+    q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
-    q->info.is_grid = q->table_size == 0;
-    q->info.n_codes = q->table_size ? q->table_size + 1 : 0;
+    q->info.is_grid = q->params.table_size == 0;
+    q->info.n_codes = q->params.table_size ? q->params.table_size + 1 : 0;
     return LMC_OK;
 }
 
@@ -159,7 +190,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= r->n_files || !t ||
+    if (!quantizer || !r || r->options.salvage || file_number >= lmc_count_files(r) || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -167,11 +198,11 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
     q->alloc_user = r->options.alloc_user;
-    q->is_recovered = 1;
+    q->params.is_recovered = 1;
     q->info.loss = t->loss;
     dtype = lmc_find_dtype(t->dtype);
-    q->width = lmc_dtype_width(dtype);
-    q->n = t->size / q->width;
+    q->params.width = lmc_dtype_width(dtype);
+    q->n = t->size / q->params.width;
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
         (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
@@ -179,3 +210,5 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
     else *quantizer = q;
     return status;
 }
+
+#endif

@@ -6,115 +6,61 @@
 #include "kernels/types.h"
 #include "snapshot/buffer.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
+#include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
+#include "snapshot/salvage_walk.h"
+#ifndef LMC_NO_SALVAGE
 
-/* -- tables -- */
+/* From what the walk has found to tables: which bytes of which file each block is.
+ *
+ * With an index that is known. Without, it is put together in this order, each step from what the
+ * ones before have made certain:
+ *     1. sections: files and runs whose sections are intact (lmc__collect_sections)
+ *     2. orphans of known runs: blocks whose numbers fit one of those (lmc__adopt_orphans)
+ *     3. orphans of unknown runs: their run's number, where only one is possible, then its place in
+ *        the files, where its neighbours leave only one (lmc__number_orphans, lmc__place_run)
+ *     4. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
+ *     5. blocks of runs that have no place go behind the others (lmc__part_blocks)
+ *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
+ * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-static void lmc__clear_tables(lmc_reader *r)
-{
-    size_t i;
-    for (i = 0; i < r->n_files; i++) lmc__free_buffer(&lmc__file_at(r, i)->memory);
-    r->n_files = r->n_metadata = 0;
-    r->index.size = r->files.size = r->runs.size = r->block_at.size = r->keys.size =
-        r->metadata.size = 0;
-    lmc__free_buffer(&r->paths);
-    r->salvage.sections.size = r->salvage.blocks.size = r->salvage.orphans.size = 0;
-    memset(r->identity, 0, sizeof r->identity);
-}
-
-/* The index, if there is one at that place and it is this file's: sections before it are where it
- * says, or all of it is. Another file's could be part of a damaged block. What was found so far is
- * forgotten then, for all is searched again with its help. */
-static enum lmc_status lmc__take_index(lmc_reader *r, uint64_t at, uint64_t size, int *is_foreign)
-{
-    lmc__salvage *const s = &r->salvage;
-    lmc_reader found = *r;
-    uint8_t first[LMC__SECTION_HEADER_SIZE];
-    uint64_t offset;
-    enum lmc_status status;
-    found.index.data = found.files.data = found.runs.data = found.block_at.data = found.keys.data =
-        found.metadata.data = found.paths.data = NULL;
-    found.index.cap = found.files.cap = found.runs.cap = found.block_at.cap = found.keys.cap =
-        found.metadata.cap = found.paths.cap = 0;
-    found.index.size = found.files.size = found.runs.size = found.block_at.size = found.keys.size =
-        found.metadata.size = found.paths.size = 0;
-    found.n_files = found.n_metadata = 0;
-    status = lmc__read_index(&found, at, size, &offset);
-    if (status == LMC_OK && offset != at &&
-        (!lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
-         memcmp(first, found.index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
-                sizeof first) != 0)) {
-        *is_foreign = 1;
-        status = LMC_ERR_CORRUPT;
-    }
-    if (status == LMC_OK) {
-        lmc__section section;
-        s->damage.n_sections =
-            lmc__get_section(&section, found.index.data, r->coder->wave.k) != LMC_OK;
-        s->damage.n_breaks = 0;
-        lmc__clear_tables(r);
-        lmc__free_buffer(&r->index);
-        lmc__free_buffer(&r->files);
-        lmc__free_buffer(&r->runs);
-        lmc__free_buffer(&r->block_at);
-        lmc__free_buffer(&r->keys);
-        lmc__free_buffer(&r->metadata);
-        r->index = found.index;
-        r->files = found.files;
-        r->runs = found.runs;
-        r->block_at = found.block_at;
-        r->keys = found.keys;
-        r->metadata = found.metadata;
-        r->paths = found.paths;
-        r->n_files = found.n_files;
-        r->n_metadata = found.n_metadata;
-        memcpy(r->identity, found.identity, LMC_IDENTITY_SIZE);
-        s->damage.has_index = s->damage.is_complete = 1;
-        s->end = at;
-        return LMC_OK;
-    }
-    lmc__clear_tables(&found); /* of what is shared, only the sizes in this copy */
-    lmc__free_buffer(&found.index);
-    lmc__free_buffer(&found.files);
-    lmc__free_buffer(&found.runs);
-    lmc__free_buffer(&found.block_at);
-    lmc__free_buffer(&found.keys);
-    lmc__free_buffer(&found.metadata);
-    return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
-}
-
-/* So many files and runs, of which nothing is known so far. */
+/* At least n files; of those that are new nothing is known. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
-    while (r->n_files < n) {
+    while (r->tables.n_files < n) {
         lmc__reader_file *f;
-        LMC__TRY(lmc__append(&r->files, NULL, sizeof *f));
-        f = lmc__file_at(r, r->n_files++);
-        f->memory.alloc_user = r->options.alloc_user;
+        LMC__TRY(lmc__add_file(&r->tables, &f));
         f->file.path = "";
         f->file.size = LMC_UNKNOWN_SIZE;
-        f->first_run = r->runs.size / sizeof(lmc__reader_run);
     }
     return LMC_OK;
 }
 
+/* At least n runs, likewise: of size 0, as they are in no file. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
-    while (r->runs.size / sizeof(lmc__reader_run) < n) {
+    while (lmc__count_runs(&r->tables) < n) {
         lmc__reader_run *run;
-        LMC__TRY(lmc__append(&r->runs, NULL, sizeof *run));
-        run = lmc__run_at(r, r->runs.size / sizeof *run - 1);
+        LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
+        run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
         run->prediction = LMC_ERR_NOT_FOUND;
-        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK;
+        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
     return LMC_OK;
 }
 
-/* A run belongs to a file, and lies behind all that did so before. */
-static void lmc__give_run(lmc_reader *r, size_t number)
+static int lmc__is_known_run(const lmc_reader *r, size_t number)
+{
+    return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
+}
+
+/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
+ * any order, for some are found only as orphans. */
+static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
     if (f->n_runs == 0) f->first_run = number;
@@ -125,93 +71,107 @@ static void lmc__give_run(lmc_reader *r, size_t number)
     if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
 }
 
-/* Without an index: files and runs by their sections. Those that contradict what came before count
- * as lost. */
-static enum lmc_status lmc__collect_sections(lmc_reader *r)
+/* -- 1 -- */
+
+/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
+                                         const uint8_t *body)
 {
-    const lmc__salvage *const s = &r->salvage;
+    lmc__tables *const t = &r->tables;
+    lmc__reader_file *f;
+    enum lmc_status status;
+    if (found->number < t->n_files) return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
+    f = lmc__file_at(r, found->number);
+    status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
+    if (status == LMC_OK && found->number != 0 &&
+        (*f->file.path == 0 ||
+         (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
+        status = LMC_ERR_CORRUPT;
+    if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    f->is_described = status == LMC_OK;
+    if (status == LMC_OK) return LMC_OK;
+    memset(&f->file, 0, sizeof f->file);
+    f->file.path = "";
+    f->file.size = LMC_UNKNOWN_SIZE;
+    return LMC_OK;
+}
+
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
+                                        const uint8_t *body, size_t *file_number, uint64_t *end)
+{
+    const size_t size = (size_t)found->size;
+    const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
+    lmc__reader_run *run;
+    lmc__run parsed;
+    uint32_t number;
+    uint64_t position;
+    if (found->number < lmc__count_runs(&r->tables) ||
+        size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+        return LMC_OK;
+    number = lmc__load32(segment);
+    position = lmc__load64(segment + 8);
+    /* a section and a block take 56 bytes at least: no file before it, no such number */
+    if (number > found->at / 56 || number < *file_number ||
+        (number == *file_number && position < *end) || position > LMC__MAX_FILE_SIZE)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, (size_t)number + 1));
+    if (lmc__parse_run(&parsed, body, size, number, &lmc__file_at(r, number)->file, &position) !=
+        LMC_OK)
+        return LMC_OK;
+    LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
+    run = lmc__run_at(r, found->number);
+    run->run = parsed;
+    run->prediction = LMC_OK;
+    lmc__add_run_to_file(r, found->number);
+    *file_number = number;
+    *end = position;
+    return LMC_OK;
+}
+
+/* Sections that contradict what came before them count as lost. */
+static enum lmc_status lmc__collect_sections(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
     const lmc__found_section *const found =
         (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
     size_t i, last_file = 0;
     uint64_t last_end = 0;
     for (i = 0; i < n; i++) {
-        const uint8_t *const body = r->index.data + (size_t)found[i].body_at;
-        const size_t size = (size_t)found[i].size;
-        if (found[i].kind == LMC__KIND_FILE) {
-            lmc__reader_file *f;
-            enum lmc_status status;
-            if (found[i].number < r->n_files) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)found[i].number + 1));
-            f = lmc__file_at(r, found[i].number);
-            status = lmc__parse_file(&f->file, &f->memory, body, size);
-            if (status == LMC_OK && found[i].number != 0 &&
-                (*f->file.path == 0 ||
-                 (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-                status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                             snapshot */
-            if (status == LMC_OK) status = lmc__add_path(&r->paths, found[i].number, f->file.path);
-            if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-            f->is_described = status == LMC_OK;
-            if (status == LMC_OK) continue;
-            memset(&f->file, 0, sizeof f->file);
-            f->file.path = "";
-            f->file.size = LMC_UNKNOWN_SIZE;
-        } else {
-            lmc__reader_run *run;
-            lmc__run parsed;
-            uint32_t file_number;
-            uint64_t position;
-            if (found[i].number < r->runs.size / sizeof *run ||
-                size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
-                continue;
-            file_number = lmc__load32(body + LMC__RUN_BODY_SIZE);
-            position = lmc__load64(body + LMC__RUN_BODY_SIZE + 8);
-            if (file_number > found[i].at / 56 || file_number < last_file ||
-                (file_number == last_file && position < last_end))
-                continue;
-            if (position > LMC__MAX_FILE_SIZE) continue;
-            LMC__TRY(lmc__extend_files(r, (size_t)file_number + 1));
-            if (lmc__parse_run(&parsed, body, size, file_number,
-                               &lmc__file_at(r, file_number)->file, &position) != LMC_OK)
-                continue;
-            LMC__TRY(lmc__extend_runs(r, (size_t)found[i].number + 1));
-            run = lmc__run_at(r, found[i].number);
-            run->run = parsed;
-            run->prediction = LMC_OK;
-            lmc__give_run(r, found[i].number);
-            last_file = file_number;
-            last_end = position;
-        }
+        const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
+        if (found[i].kind == LMC__KIND_FILE) LMC__TRY(lmc__collect_file(r, &found[i], body));
+        else LMC__TRY(lmc__collect_run(r, &found[i], body, &last_file, &last_end));
     }
     return LMC_OK;
 }
 
-/* -- orphans: blocks of runs whose sections are lost, or that are in the wrong place -- */
+/* -- 3: where a run lies whose section is lost -- */
 
 /* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
  * the run before it, if there is one, is. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
-    const size_t n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n_runs = lmc__count_runs(&r->tables);
     const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
-    const lmc__run *const behind =
-        number + 1 < n_runs && lmc__run_at(r, number + 1)->prediction != LMC_ERR_NOT_FOUND
-            ? &lmc__run_at(r, number + 1)->run
-            : NULL;
+    const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
+                                       ? &lmc__run_at(r, number + 1)->run
+                                       : NULL;
     const lmc__reader_file *f;
-    if (before && lmc__run_at(r, number - 1)->prediction == LMC_ERR_NOT_FOUND)
-        return 0; /* nor where that one ends */
+    if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
     *file_number = before ? before->file_number : 0;
     *start = before ? before->start + before->size : 0;
     if (behind && behind->file_number == *file_number) return behind->start > *start;
-    if (*file_number >= r->n_files) return 0;
+    if (*file_number >= r->tables.n_files) return 0;
     f = lmc__file_at(r, *file_number);
     if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     if (*start < f->file.size) return 1;
     /* the next file that has bytes, if all up to that are known */
     do {
-        if (++*file_number >= r->n_files) return 0;
+        if (++*file_number >= r->tables.n_files) return 0;
         f = lmc__file_at(r, *file_number);
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
@@ -220,8 +180,11 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
            (behind->file_number == *file_number && behind->start > 0);
 }
 
-/* The blocks of one unknown run: found blocks [first, first + n), sorted. If their place is
- * certain, the run gets it. */
+/* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
+ *
+ * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
+ * is another to show that it is not the last, which may be shorter; all others must agree. A run
+ * ends with the last of its blocks that was found, and must not reach into what is known. */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -232,9 +195,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -245,7 +207,7 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
             return LMC_OK;
     f = lmc__file_at(r, file_number);
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
-    if ((size_t)number + 1 < r->runs.size / sizeof(lmc__reader_run)) {
+    if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
         if (behind->run.size != 0 && behind->run.file_number == file_number)
             limit = behind->run.start;
@@ -260,34 +222,37 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
     run.file_number = file_number;
     lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
-    lmc__give_run(r, number);
+    lmc__add_run_to_file(r, number);
     return LMC_OK;
 }
 
-/* Finds the runs of orphans. */
-static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
+/* -- 2 -- */
+
+#define LMC__MAX_TRIES ((uint64_t)1 << 26)
+
+/* Finds the known runs of orphans, trying those that follow the one before them first. The number
+ * of tries is bounded, for a hostile file can have as many orphans as runs. */
+static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
     uint64_t tries = 0;
     size_t i, j, n_left = 0;
     for (i = 0; i < n; i++) {
         const size_t first = o[i].after ? o[i].after - 1 : 0;
         int is_found = 0;
-        for (j = 0; j < n_runs && tries < (uint64_t)1 << 26 && !is_found;
-             j++, tries++) { /* of known runs; those that follow first */
+        for (j = 0; j < n_runs && tries < LMC__MAX_TRIES && !is_found; j++, tries++) {
             const size_t number = (first + j) % n_runs;
             o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
-            is_found = lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND &&
+            is_found = lmc__is_known_run(r, number) &&
                        lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks,
                                      &o[i].block);
             if (is_found) o[i].block.run = (uint32_t)number;
         }
         if (is_found) {
-            if (o[i].block.trust == 2) o[i].block.trust = 1;
+            if (o[i].block.trust == LMC__TRUST_ROW) o[i].block.trust = LMC__TRUST_LONE;
             LMC__TRY(lmc__append(&s->blocks, &o[i].block, sizeof o[i].block));
         } else o[n_left++] = o[i];
     }
@@ -296,35 +261,34 @@ static enum lmc_status lmc__adopt_orphans(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Of runs that nobody knows: the one number between those known for which the block's number is not
- * beyond what the bytes since then can hold. */
-static enum lmc_status lmc__number_orphans(lmc_reader *r)
+/* -- 3 again -- */
+
+/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
+ * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
+ * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
     lmc__buffer numbered;
     enum lmc_status status = LMC_OK;
     lmc__found_block *block;
     size_t i, j, first;
-    memset(&numbered, 0, sizeof numbered);
-    numbered.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&numbered, r->options.alloc_user);
     for (i = 0; i < n && status == LMC_OK; i++) {
         const uint64_t most = o[i].block.at < o[i].after_at
                                   ? 0
                                   : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
         const size_t from =
-            o[i].after && (o[i].after > n_runs ||
-                           lmc__run_at(r, o[i].after - 1)->prediction == LMC_ERR_NOT_FOUND)
+            o[i].after && (o[i].after > n_runs || !lmc__is_known_run(r, o[i].after - 1))
                 ? o[i].after - 1
                 : o[i].after;
         lmc__found_block found = o[i].block;
         unsigned n_found = 0;
-        for (j = from; j < from + 16 && j <= UINT32_MAX &&
-                       (j >= n_runs || lmc__run_at(r, j)->prediction == LMC_ERR_NOT_FOUND);
-             j++) {
+        for (j = from;
+             j < from + 16 && j <= UINT32_MAX && (j >= n_runs || !lmc__is_known_run(r, j)); j++) {
             const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
             if (number > most) continue;
             n_found++;
@@ -346,24 +310,27 @@ static enum lmc_status lmc__number_orphans(lmc_reader *r)
     return status;
 }
 
-/* Of the blocks that were found under one number, keeps the best and its copies; sets what is not
- * known yet of their worth. */
-static void lmc__choose_blocks(lmc_reader *r)
+/* -- 4 -- */
+
+/* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
+ * another one, as good, has other content, there is no telling which is right. In place: what is
+ * kept is never more than what was looked at. */
+static void lmc__choose_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n_found = s->blocks.size / sizeof(lmc__found_block),
-                 n_runs = r->runs.size / sizeof(lmc__reader_run);
+    lmc_reader *const r = &s->reader;
+    const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
     }
     for (i = 0; i < n && s->damage.has_index; i++)
         if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block])
-            f[i].trust = 3;
+            f[i].trust = LMC__TRUST_INDEX;
     lmc__sort_found(f, n);
     for (i = 0; i < n; i = j) {
         const lmc__found_block best = f[i];
@@ -372,7 +339,8 @@ static void lmc__choose_blocks(lmc_reader *r)
         for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
             if (f[j].crc == best.crc && f[j].length == best.length) {
                 if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust || (f[j].trust == 1 && best.trust == 2))
+            } else if (f[j].trust == best.trust ||
+                       (f[j].trust == LMC__TRUST_LONE && best.trust == LMC__TRUST_ROW))
                 f[n_kept].is_doubtful = 1;
         }
         n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
@@ -381,19 +349,19 @@ static void lmc__choose_blocks(lmc_reader *r)
     s->n_blocks = n_kept;
 }
 
+/* -- 5 -- */
+
 /* Blocks of runs without a place go behind the others, which stay sorted. */
-static enum lmc_status lmc__part_blocks(lmc_reader *r)
+static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc_reader *const r = &s->reader;
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     lmc__buffer unplaced;
     enum lmc_status status = LMC_OK;
     size_t i, n_kept = 0;
-    memset(&unplaced, 0, sizeof unplaced);
-    unplaced.alloc_user = r->options.alloc_user;
+    lmc__init_buffer(&unplaced, r->options.alloc_user);
     for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
-        if (f[i].run < r->runs.size / sizeof(lmc__reader_run) &&
-            lmc__run_at(r, f[i].run)->run.size != 0)
+        if (f[i].run < lmc__count_runs(&r->tables) && lmc__run_at(r, f[i].run)->run.size != 0)
             f[n_kept++] = f[i];
         else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
     }
@@ -405,11 +373,16 @@ static enum lmc_status lmc__part_blocks(lmc_reader *r)
     return status;
 }
 
-/* Starts of unknown runs within a file, for searching; and what each run is predicted by. */
-static enum lmc_status lmc__finish_runs(lmc_reader *r)
+/* -- 6 -- */
+
+/* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
+ * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
+ * base: the header that would have told may be lost. */
+static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
+    lmc_reader *const r = &s->reader;
     size_t i, j;
-    for (i = 0; i < r->n_files; i++) {
+    for (i = 0; i < r->tables.n_files; i++) {
         lmc__reader_file *const f = lmc__file_at(r, i);
         uint64_t end = 0;
         for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
@@ -419,91 +392,112 @@ static enum lmc_status lmc__finish_runs(lmc_reader *r)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            /* the header that would have told whose base it is may be lost */
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
     return LMC_OK;
 }
 
+/* -- opening -- */
+
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+static enum lmc_status lmc__salvage_header(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
+        return LMC_OK;
+    status = lmc__check_header(header, k);
+    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
+        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
+        return status;
+    if (status != LMC_OK) return LMC_OK;
+    s->damage.has_header = 1;
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
+ * that bytes lost or added before it do not matter. */
+static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    uint64_t index_size, index_at;
+    int is_foreign = 0;
+    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
+        !lmc__read_rest(r, end, trailer, sizeof trailer))
+        return LMC_OK;
+    index_size = lmc__load64(trailer + 8);
+    index_at = index_size <= end ? end - index_size : 0;
+    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    if (s->damage.has_trailer) s->end = index_at;
+    /* one that was moved is good enough to look there */
+    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
+        return lmc__take_index(s, index_at, index_size, &is_foreign);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__fill_tables(lmc__salvage *s)
+{
+    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
+    LMC__TRY(lmc__adopt_orphans(s));
+    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(s));
+    lmc__choose_blocks(s);
+    LMC__TRY(lmc__part_blocks(s));
+    return lmc__finish_runs(s);
+}
+
+/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->reader.tables.n_files; i++) {
+        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
+        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+    }
+    return lmc__append(&s->verdicts, NULL, n);
+}
+
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t total = r->source.size;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    size_t i, n = 0;
-    int had_index = 0;
-    s->view.alloc_user = s->sections.alloc_user = s->blocks.alloc_user = s->orphans.alloc_user =
-        r->options.alloc_user;
-    s->container.alloc_user = s->range.alloc_user = s->confirmed.alloc_user = r->options.alloc_user;
-    s->container_run = UINT32_MAX;
-    s->end = total;
-    if (total >= LMC__HEADER_SIZE && lmc__read_rest(r, 0, header, sizeof header)) {
-        const enum lmc_status status = lmc__check_header(header, k);
-        /* what its CRC confirms is no damage */
-        if (k->crc32c(0, header, 76) == lmc__load32(header + 76) &&
-            (status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED))
-            return status;
-        s->damage.has_header = status == LMC_OK;
-        if (status == LMC_OK) lmc__keep_header(r, header);
-        if (status == LMC_OK && r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
-    }
-    if (total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE &&
-        lmc__read_rest(r, total - LMC__TRAILER_SIZE, trailer, sizeof trailer)) {
-        const uint64_t index_size = lmc__load64(trailer + 8);
-        const uint64_t index_at =
-            index_size <= total - LMC__TRAILER_SIZE ? total - LMC__TRAILER_SIZE - index_size : 0;
-        s->damage.has_trailer =
-            lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK &&
-            index_at >= LMC__HEADER_SIZE;
-        if (s->damage.has_trailer) s->end = index_at;
-        if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
-            k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28) && index_at >= LMC__HEADER_SIZE)
-            LMC__TRY(lmc__take_index(r, index_at, index_size, &had_index));
-        had_index = s->damage.has_index;
-    }
-    LMC__TRY(lmc__walk_through(r));
+    lmc__salvage *const s = lmc__get_salvage(r);
+    int had_index;
+    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    s->outer_run = UINT32_MAX;
+    s->end = r->source.size;
+    LMC__TRY(lmc__salvage_header(s));
+    LMC__TRY(lmc__salvage_trailer(s));
+    had_index = s->damage.has_index;
+    LMC__TRY(lmc__walk_through(s));
     if (s->damage.has_index && !had_index)
-        LMC__TRY(lmc__walk_through(r)); /* now that it is known */
-    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(r));
-    LMC__TRY(lmc__adopt_orphans(r));
-    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(r));
-    lmc__choose_blocks(r);
-    LMC__TRY(lmc__part_blocks(r));
-    LMC__TRY(lmc__finish_runs(r));
-    if (!s->damage.has_header && r->n_files == 0 && s->blocks.size == 0) return LMC_ERR_NOT_LMC;
+        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
+    LMC__TRY(lmc__fill_tables(s));
+    if (!s->damage.has_header && r->tables.n_files == 0 && s->blocks.size == 0)
+        return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->n_files == 1 && lmc__file_at(r, 0)->is_described &&
+    if (r->tables.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
-    for (i = 0; i < r->n_files; i++) {
-        lmc__file_at(r, i)->confirmed_at = n;
-        n += 1 + lmc__file_at(r, i)->file.n_tensors;
-    }
-    LMC__TRY(lmc__append(&s->confirmed, NULL, n));
-    s->run = r->n_files ? lmc__file_at(r, 0)->first_run : 0;
+    LMC__TRY(lmc__add_verdicts(s));
+    s->run = r->tables.n_files ? lmc__file_at(r, 0)->first_run : 0;
     lmc__free_buffer(&s->orphans);
     lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->body);
     lmc__free_buffer(&s->view);
     return LMC_OK;
 }
 
 static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = &r->salvage;
-    lmc__free_buffer(&s->view);
-    lmc__free_buffer(&s->sections);
-    lmc__free_buffer(&s->blocks);
-    lmc__free_buffer(&s->orphans);
-    lmc__free_buffer(&s->container);
-    lmc__free_buffer(&s->range);
-    lmc__free_buffer(&s->confirmed);
+    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }
+#endif /* LMC_NO_SALVAGE */

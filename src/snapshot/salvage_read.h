@@ -12,12 +12,19 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
+#include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
+#ifndef LMC_NO_SALVAGE
 
-/* -- what was found, decoded -- */
+/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
+ * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
+ * that lmc_confirm can tell. */
 
-/* The block to dst, of block->length bytes. number SIZE_MAX: of a run without a place. */
+/* -- blocks -- */
+
+/* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
+ * that has no place. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -27,7 +34,6 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     enum lmc_status status;
     lmc_position position;
     lmc_block_info info;
-    const int is_own = run && run->run.prediction == LMC__PREDICT_OWN;
     if (block->has_prediction) { /* before the coder is in use, which may have to read it */
         if (!run) return LMC_ERR_NOT_FOUND;
         LMC__TRY(run->prediction);
@@ -49,71 +55,80 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && is_own ? LMC_ERR_CORRUPT : status;
+    return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
+               ? LMC_ERR_CORRUPT
+               : status;
 }
 
-/* The copies of a block, of which the first is number i of those found, one after another. */
-static enum lmc_status lmc__decode_found(lmc_reader *r, size_t number, size_t i, uint8_t *dst)
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst);
+
+/* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
+ * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
+ * are not asked for: in_outer keeps this to one level. */
+static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
-    lmc__salvage *const s = &r->salvage;
-    const size_t n = number == SIZE_MAX ? s->blocks.size / sizeof(lmc__found_block) : s->n_blocks;
-    const lmc__found_block first = *lmc__found_at(r, i);
+    size_t i;
+    if (s->outer_run == run && s->outer_block == block) return LMC_OK;
+    s->outer_status = LMC_ERR_NOT_FOUND;
+    i = lmc__find_found(s, run, block);
+    if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
+        s->outer.size = 0;
+        LMC__TRY(lmc__reserve(&s->outer, lmc__found_at(s, i)->length));
+        s->in_outer = 1;
+        s->outer_status = lmc__decode_found(s, run, i, s->outer.data);
+        s->in_outer = 0;
+        if (s->outer_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+    }
+    s->outer_run = run;
+    s->outer_block = block;
+    return LMC_OK;
+}
+
+/* The first intact one of the copies of a block, which begin with number i of those found. */
+static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
+{
+    const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
+    const lmc__found_block first = *lmc__found_at(s, i);
     enum lmc_status status = LMC_ERR_NOT_FOUND;
-    size_t j;
     if (first.is_doubtful) return LMC_ERR_CORRUPT;
-    for (j = i; j < n; j++) {
-        const lmc__found_block *const f = lmc__found_at(r, j);
+    for (; i < n; i++) {
+        const lmc__found_block *const f = lmc__found_at(s, i);
         if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == 0 && !s->in_container &&
+        if (f->trust == LMC__TRUST_INNER && !s->in_outer &&
             (f->outer_run != first.run || f->outer_block != first.block)) {
-            if (s->container_run != f->outer_run || s->container_block != f->outer_block) {
-                const size_t outer = lmc__find_found(r, f->outer_run, f->outer_block);
-                const lmc__found_block *const found =
-                    outer < s->n_blocks ? lmc__found_at(r, outer) : NULL;
-                s->container_status = LMC_ERR_NOT_FOUND;
-                if (found && found->run == f->outer_run && found->block == f->outer_block) {
-                    s->container.size = 0;
-                    LMC__TRY(lmc__reserve(&s->container, found->length));
-                    s->in_container = 1;
-                    s->container_status =
-                        lmc__decode_found(r, f->outer_run, outer, s->container.data);
-                    s->in_container = 0;
-                    if (s->container_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-                }
-                s->container_run = f->outer_run;
-                s->container_block = f->outer_block;
-            }
-            if (s->container_status == LMC_OK) continue;
+            LMC__TRY(lmc__try_outer(s, f->outer_run, f->outer_block));
+            if (s->outer_status == LMC_OK) continue;
         }
-        status = lmc__decode_copy(r, number, f, dst);
+        status = lmc__decode_copy(&s->reader, number, f, dst);
         if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
     }
     return status;
 }
 
-/* As lmc__read_run. */
+/* The reader's read_run. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
+    lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
         const uint64_t block = offset / run->block_size;
         const size_t skip = (size_t)(offset - block * run->block_size),
                      length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_found(r, number, block);
+        const size_t i = lmc__find_found(s, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < r->salvage.n_blocks && lmc__found_at(r, i)->run == number &&
-                       lmc__found_at(r, i)->block == block,
+        LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
+                       lmc__found_at(s, i)->block == block,
                    LMC_ERR_NOT_FOUND);
-        LMC__CHECK(lmc__found_at(r, i)->length == length,
+        LMC__CHECK(lmc__found_at(s, i)->length == length,
                    LMC_ERR_NOT_FOUND); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
             to = part->data;
         }
-        LMC__TRY(lmc__decode_found(r, number, i, to));
+        LMC__TRY(lmc__decode_found(s, number, i, to));
         if (n < length) memcpy(dst, to + skip, n);
         dst += n;
         offset += n;
@@ -124,87 +139,117 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-static int8_t *lmc__confirmed_at(const lmc_reader *r, size_t file_number)
+/* What lmc_confirm says of a file, then of its tensors. */
+static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
-    return (int8_t *)(void *)r->salvage.confirmed.data + lmc__file_at(r, file_number)->confirmed_at;
+    return (int8_t *)(void *)s->verdicts.data +
+           ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
+static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+
 /* Tensors that end at or before `end` are complete, or never will be. */
-static void lmc__confirm_tensors(lmc_reader *r, const lmc_file *file, int8_t *confirmed,
+static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
-    lmc__digester *const d = &r->salvage.digester;
     while (d->tensor < file->n_tensors &&
            file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        const int is_whole = d->tensor_done == t->size;
         const size_t tensor = d->tensor;
+        const lmc_tensor *const t = &file->tensors[tensor];
+        const int is_whole = d->tensor_done == t->size;
         uint8_t identity[LMC_IDENTITY_SIZE];
         lmc__finish_identity_to(d, identity); /* goes on to the next */
         if (is_whole)
-            confirmed[1 + tensor] =
-                (int8_t)(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0 ? 1 : -1);
+            verdicts[1 + tensor] =
+                lmc__verdict(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0);
     }
 }
 
-/* The next bytes of the file at hand; data NULL: they are lost. */
-static void lmc__digest_range(lmc_reader *r, size_t number, uint64_t offset, const uint8_t *data,
-                              uint64_t size)
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+typedef struct lmc__span {
+    uint64_t offset, size;
+    const uint8_t *data;
+} lmc__span;
+
+/* Cuts off the front up to that offset of the file. */
+static void lmc__advance(lmc__span *span, uint64_t offset)
 {
-    const lmc__kernels *const k = r->coder->wave.k;
-    lmc__salvage *const s = &r->salvage;
+    if (span->data) span->data += (size_t)(offset - span->offset);
+    span->size -= offset - span->offset;
+    span->offset = offset;
+}
+
+/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
+ * tensor_done stays behind: then nothing more of it is absorbed. */
+static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
+                                lmc__span span)
+{
+    const lmc__kernels *const k = s->reader.coder->wave.k;
     lmc__digester *const d = &s->digester;
-    const lmc_file *const file = &lmc__file_at(r, number)->file;
-    int8_t *const confirmed = lmc__confirmed_at(r, number);
-    const uint64_t end = offset + size;
-    if (!s->damage.has_index) return;
-    if (offset == 0) {
+    const uint64_t end = span.offset + span.size;
+    while (span.size != 0) {
+        const lmc_tensor *t;
+        uint64_t part;
+        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        if (d->tensor == file->n_tensors) return;
+        t = &file->tensors[d->tensor]; /* ends behind span.offset */
+        if (t->offset >= end) break;
+        if (span.offset < t->offset) lmc__advance(&span, t->offset);
+        part = lmc__min64(span.size, t->offset + t->size - span.offset);
+        if (span.data && span.offset - t->offset == d->tensor_done) {
+            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+        }
+        lmc__advance(&span, span.offset + part);
+    }
+    lmc__confirm_tensors(d, file, verdicts, end);
+}
+
+/* The next bytes of file number. */
+static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, number);
+    lmc__digester *const d = &s->digester;
+    if (!s->damage.has_index) return; /* else identities are not known */
+    if (span.offset == 0) {
         lmc__begin_digester(d, file);
         s->is_whole = 1;
     }
-    s->is_whole &= data != NULL;
-    if (data) d->file_crc = k->crc32c(d->file_crc, data, (size_t)size);
-    for (; offset < end && d->tensor < file->n_tensors;) {
-        const lmc_tensor *const t = &file->tensors[d->tensor];
-        uint64_t part;
-        lmc__confirm_tensors(r, file, confirmed, offset);
-        if (d->tensor == file->n_tensors || file->tensors[d->tensor].offset >= end) break;
-        if (t != &file->tensors[d->tensor]) continue;
-        part = lmc__min64(end, t->offset + t->size);
-        if (offset < t->offset) {
-            if (data) data += t->offset - offset;
-            offset = t->offset;
-        }
-        part -= offset;
-        if (data && offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, data, (size_t)part), (uint32_t)part);
-        }
-        offset += part;
-        if (data) data += part;
-    }
-    lmc__confirm_tensors(r, file, confirmed, end);
-    if (end == file->size && s->is_whole)
-        confirmed[0] = (int8_t)(d->file_crc == file->crc ? 1 : -1);
+    if (span.data)
+        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
+    else s->is_whole = 0;
+    lmc__digest_tensors(s, file, verdicts, span);
+    if (span.offset + span.size == file->size && s->is_whole)
+        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-static enum lmc_status lmc__lose(lmc_reader *r, lmc_range *range, uint64_t end)
+/* The next range is that, of the file at hand. */
+static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
+    lmc__span span;
+    span.offset = s->offset;
+    span.size = range->size;
+    span.data = (const uint8_t *)range->data;
+    lmc__digest_range(s, s->file, span);
+    s->offset += range->size;
+}
+
+/* The next range is lost, up to `end` of the file at hand. */
+static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
+{
     range->size = end - s->offset;
     range->status = LMC_ERR_NOT_FOUND;
-    lmc__digest_range(r, s->file, s->offset, NULL, range->size);
-    s->offset = end;
+    lmc__digest_next(s, range);
     return LMC_OK;
 }
 
-/* Number i of those found, to range. */
-static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_range *range)
+/* Number i of those found, to range; number: of its run, or SIZE_MAX. */
+static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
-    lmc__salvage *const s = &r->salvage;
-    const uint64_t most =
-        r->options.limits.max_total_size ? r->options.limits.max_total_size : UINT64_MAX;
-    const lmc__found_block *const f = lmc__found_at(r, i);
+    const lmc_limits *const limits = &s->reader.options.limits;
+    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const lmc__found_block *const f = lmc__found_at(s, i);
     enum lmc_status status;
     if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
     s->range.size = 0;
@@ -212,7 +257,7 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     range->size = f->length;
     range->position.run = f->run;
     range->position.block = f->block;
-    status = lmc__decode_found(r, number, i, s->range.data);
+    status = lmc__decode_found(s, number, i, s->range.data);
     if (status == LMC_ERR_MEMORY) return status;
     range->status = status;
     if (status == LMC_OK) range->data = s->range.data;
@@ -220,76 +265,100 @@ static enum lmc_status lmc__deliver(lmc_reader *r, size_t number, size_t i, lmc_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+/* The next range of run number s->run, in which s->offset of the file is. */
+static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
-    lmc__salvage *const s = r ? &r->salvage : NULL;
-    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    memset(range, 0, sizeof *range);
-    range->position.run = range->position.block = UINT32_MAX;
-    for (; s->file < r->n_files;
-         s->file++, s->offset = 0,
-                    s->run = s->file < r->n_files ? lmc__file_at(r, s->file)->first_run : 0) {
-        const lmc__reader_file *const f = lmc__file_at(r, s->file);
-        range->file_number = s->file;
-        range->offset = s->offset;
-        for (; s->run < f->first_run + f->n_runs; s->run++) {
-            const lmc__run *const run = &lmc__run_at(r, s->run)->run;
-            uint64_t at;
-            size_t i;
-            if (s->offset < run->start) return lmc__lose(r, range, run->start);
-            at = s->offset - run->start;
-            if (at >= run->size) continue;
-            if (at % run->block_size !=
-                0) /* behind a run that reached into this one: only of a hostile file */
-                return lmc__lose(
-                    r, range,
-                    run->start +
-                        lmc__min64(at - at % run->block_size + run->block_size, run->size));
-            i = lmc__find_found(r, s->run, at / run->block_size);
-            range->position.run = (uint32_t)s->run;
-            range->position.block = (uint32_t)(at / run->block_size);
-            if (i == s->n_blocks || lmc__found_at(r, i)->run != s->run)
-                return lmc__lose(r, range, run->start + run->size);
-            if (lmc__found_at(r, i)->block != range->position.block)
-                return lmc__lose(
-                    r, range, run->start + lmc__found_at(r, i)->block * (uint64_t)run->block_size);
-            LMC__TRY(lmc__deliver(r, s->run, i, range));
-            lmc__digest_range(r, s->file, s->offset, (const uint8_t *)range->data, range->size);
-            s->offset += range->size;
-            return LMC_OK;
-        }
-        if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
-            return lmc__lose(r, range, f->file.size);
-        if (f->file.size == 0) lmc__digest_range(r, s->file, 0, (const uint8_t *)"", 0);
+    const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+    const uint64_t at = s->offset - run->start, block = at / run->block_size;
+    const lmc__found_block *f;
+    size_t i;
+    if (at % run->block_size != 0) /* behind a run that reached into this one: of a hostile file */
+        return lmc__report_lost(s, range,
+                                run->start + lmc__min64((block + 1) * run->block_size, run->size));
+    i = lmc__find_found(s, s->run, block);
+    f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
+    range->position.run = (uint32_t)s->run;
+    range->position.block = (uint32_t)block;
+    if (!f) return lmc__report_lost(s, range, run->start + run->size);
+    if (f->block != block)
+        return lmc__report_lost(s, range, run->start + f->block * (uint64_t)run->block_size);
+    LMC__TRY(lmc__deliver(s, s->run, i, range));
+    lmc__digest_next(s, range);
+    return LMC_OK;
+}
+
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
+{
+    const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
+    range->file_number = s->file;
+    range->offset = s->offset;
+    for (; s->run < f->first_run + f->n_runs; s->run++) {
+        const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+        if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
+        if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
     }
+    if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
+        return lmc__report_lost(s, range, f->file.size);
+    if (f->file.size == 0) { /* without a range, but with an identity */
+        lmc__span span;
+        span.offset = span.size = 0;
+        span.data = (const uint8_t *)"";
+        lmc__digest_range(s, s->file, span);
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The next block without a place; its copies are passed over. */
+static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
+{
+    const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
-    if (s->unplaced == s->blocks.size / sizeof(lmc__found_block)) return LMC_ERR_NOT_FOUND;
+    if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(r, SIZE_MAX, s->unplaced, range));
-    for (s->unplaced++; s->unplaced < s->blocks.size / sizeof(lmc__found_block);
-         s->unplaced++) { /* its copies */
-        const lmc__found_block *const f = lmc__found_at(r, s->unplaced);
+    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, range));
+    for (s->unplaced++; s->unplaced < n; s->unplaced++) {
+        const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
     }
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+{
+    lmc__salvage *s;
+    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
+    s = lmc__get_salvage(r);
+    memset(range, 0, sizeof *range);
+    range->position.run = range->position.block = UINT32_MAX;
+    while (s->file < r->tables.n_files) {
+        const enum lmc_status status = lmc__next_of_file(s, range);
+        if (status != LMC_ERR_NOT_FOUND) return status;
+        s->offset = 0;
+        s->file++;
+        s->run = s->file < r->tables.n_files ? lmc__file_at(r, s->file)->first_run : 0;
+    }
+    return lmc__next_unplaced(s, range);
+}
+
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
 {
     if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    *damage = r->salvage.damage;
+    *damage = lmc__get_salvage(r)->damage;
     return LMC_OK;
 }
 
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);
     if (!file || !r->options.salvage) return 0;
-    return lmc__confirmed_at(r, file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+    return lmc__verdicts_of(lmc__get_salvage(r),
+                            file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
 }
+#endif /* LMC_NO_SALVAGE */

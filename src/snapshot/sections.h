@@ -4,12 +4,29 @@
 #include "base/wire_block.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
-#include "kernels/dispatch.h"
-#include "codec/put_quantised.h"
+#include "codec/dtypes.h"
+#include "quantise/quantizer.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 #include "snapshot/names.h"
 
+/* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
+ * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
+ * looks at bytes of a body by number, and nobody above checks them again.
+ *
+ * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
+ * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+
+#ifndef LMC_NO_ENCODER
+/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+ *
+ *     0  kind        "FILE", "RUN ", "INDX"
+ *     4  number      files and runs are counted apart; 0 for the index
+ *     8  size        of the body
+ *    16  Head_CRC    of the bytes before
+ *    20  Body_CRC    of the body
+ *
+ * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -19,8 +36,9 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t num
     lmc__store32(dst + 16, k->crc32c(0, dst, 16));
     lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
 }
+#endif
 
-/* The head of a section; whoever reads its body compares body_crc. */
+/* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint32_t number;
@@ -28,6 +46,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
+/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
+ * the limit of the format here. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -40,12 +60,15 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
+/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
 }
 
-/* Path rules of spec 5.1. */
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, start = 0;
@@ -65,7 +88,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -83,120 +107,214 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory (one allocation, the
- * lmc_tensors first). */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
-{
-    const uint8_t *p = body, *const end = size ? body + size : body; /* body may be NULL */
-    uint64_t n_words = 0, n_chars = 0, position = 0;
-    uint32_t path_size, n_tensors, i;
-    unsigned j;
-    lmc_tensor *tensors;
-    uint64_t *words;
-    char *chars;
-    lmc__item *items;
+/* -- FILE -- */
 
-    memset(file, 0, sizeof *file);
-    LMC__CHECK(size >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__load64(p);
-    LMC__CHECK(p[8] <= LMC_FILE_DIRECTORY && p[9] <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
-                   p[10] == 0 && p[11] == 0,
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left): taking checks nothing. */
+typedef struct lmc__cursor {
+    const uint8_t *p, *end;
+} lmc__cursor;
+
+static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
+
+/* Where the next size bytes are. */
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
+{
+    c->p += size;
+    return c->p - size;
+}
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
+
+/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
+ *
+ *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
+ *     8  kind                                      24  mtime, nanoseconds
+ *     9  flags: which of mode and mtime are set    28  size of the path
+ *    10  reserved                                  32  number of tensors
+ *    12  mode                                      36  path, then an entry for each tensor
+ *
+ * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
+ * to be trusted: entries may end before. */
+static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
+                                            uint32_t *path_size, uint32_t *n_tensors)
+{
+    uint8_t kind, flags, reserved;
+    LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
+    file->size = lmc__take64(c);
+    kind = lmc__take8(c);
+    flags = lmc__take8(c);
+    reserved = lmc__take8(c);
+    reserved |= lmc__take8(c);
+    LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
+                   reserved == 0,
                LMC_ERR_UNSUPPORTED);
-    file->kind = p[8] == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    file->has_mode = (p[9] & LMC__HAS_MODE) != 0;
-    file->has_mtime = (p[9] & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__load32(p + 12);
-    file->mtime_s = (int64_t)lmc__load64(p + 16);
-    file->mtime_ns = lmc__load32(p + 24);
-    path_size = lmc__load32(p + 28);
-    n_tensors = lmc__load32(p + 32);
+    file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    file->has_mode = (flags & LMC__HAS_MODE) != 0;
+    file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
+    file->mode = lmc__take32(c);
+    file->mtime_s = (int64_t)lmc__take64(c);
+    file->mtime_ns = lmc__take32(c);
+    *path_size = lmc__take32(c);
+    *n_tensors = lmc__take32(c);
     LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
     LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
     LMC__CHECK(file->mtime_ns <= 999999999u &&
                    (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
                LMC_ERR_CORRUPT);
     LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors == 0 ||
+    LMC__CHECK(*n_tensors == 0 ||
                    (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
                LMC_ERR_CORRUPT);
-    LMC__CHECK(n_tensors <= LMC__MAX_TENSORS && path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
-    p += LMC__FILE_BODY_SIZE;
-    LMC__CHECK((size_t)(end - p) >= path_size && lmc__is_path(p, path_size), LMC_ERR_CORRUPT);
-    p += path_size;
+    LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
+    *path = lmc__take_bytes(c, *path_size);
+    return LMC_OK;
+}
 
-    /* First pass: everything fits, and how much memory it takes. An entry takes 25 bytes at least,
-     * so this is linear in size. */
+/* A tensor's entry in a FILE body:
+ *
+ *     0  offset      8  size           16  size of the name
+ *    20  size of the dtype's name      21  rank
+ *    22  generation, 0: exact          23  measure of the loss, 0 if exact
+ *    24  shape, name, dtype; if not exact the error, in units of 2^-32
+ *
+ * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
+ * makes sense in its file is not looked at. */
+typedef struct lmc__tensor_entry {
+    uint64_t offset, size;
+    uint32_t name_size;
+    uint8_t dtype_size, rank, generation, measure;
+    const uint8_t *shape, *name, *dtype; /* in the body */
+    uint32_t error;                      /* in units of 2^-32 */
+} lmc__tensor_entry;
+
+static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    e->offset = lmc__take64(c);
+    e->size = lmc__take64(c);
+    e->name_size = lmc__take32(c);
+    e->dtype_size = lmc__take8(c);
+    e->rank = lmc__take8(c);
+    e->generation = lmc__take8(c);
+    e->measure = lmc__take8(c);
+    LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
+                   e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(e->generation ? e->measure >= LMC_MEASURE_UPDATE && e->measure <= LMC_MEASURE_NMSE
+                             : e->measure == 0,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__left(c) >=
+                   8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
+               LMC_ERR_CORRUPT);
+    e->shape = lmc__take_bytes(c, 8u * e->rank);
+    e->name = lmc__take_bytes(c, e->name_size);
+    e->dtype = lmc__take_bytes(c, e->dtype_size);
+    e->error = e->generation ? lmc__take32(c) : 0;
+    return LMC_OK;
+}
+
+/* What is left of the one allocation that a lmc_file's arrays and strings are in. */
+typedef struct lmc__file_room {
+    uint64_t *words; /* shapes */
+    char *chars;     /* strings, NUL-terminated */
+} lmc__file_room;
+
+/* The bytes at p as a string. */
+static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
+{
+    char *const copy = room->chars;
+    memcpy(copy, p, size);
+    copy[size] = 0;
+    room->chars += size + 1;
+    return copy;
+}
+
+/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
+ * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
+ * known dtype, its shape must give its size; of others nobody can tell. */
+static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
+                                        const lmc_file *file, lmc__file_room *room,
+                                        uint64_t *position)
+{
+    enum lmc_dtype dtype;
+    unsigned i;
+    LMC__CHECK(memchr(e->name, 0, (size_t)e->name_size + e->dtype_size) == NULL, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    t->offset = e->offset;
+    t->size = e->size;
+    t->rank = e->rank;
+    t->loss.generation = e->generation;
+    t->loss.measure = (enum lmc_measure)e->measure;
+    t->loss.error = e->error / 4294967296.0;
+    t->shape = room->words;
+    for (i = 0; i < e->rank; i++) *room->words++ = lmc__load64(e->shape + 8 * i);
+    t->name = lmc__copy_string(room, e->name, e->name_size);
+    t->dtype = lmc__copy_string(room, e->dtype, e->dtype_size);
+    LMC__CHECK(t->offset >= *position && t->offset <= file->size &&
+                   t->size <= file->size - t->offset,
+               LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    dtype = lmc_find_dtype(t->dtype);
+    LMC__CHECK(dtype == LMC_AUTO ||
+                   lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
+ *
+ * Two passes over the entries. The first finds that all are there, that they end where the body
+ * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
+ * whatever the number of tensors claims to be. The second copies them to one allocation:
+ *
+ *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Names must
+ * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
+ * belongs to the caller in any case. */
+static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
+                                       size_t size)
+{
+    uint64_t n_words = 0, n_chars = 0, position = 0;
+    uint32_t path_size, n_tensors, i;
+    const uint8_t *path;
+    lmc__tensor_entry e;
+    lmc__cursor c, tensors_at;
+    lmc__file_room room;
+    lmc_tensor *tensors;
+    lmc__item *items;
+
+    memset(file, 0, sizeof *file);
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__parse_file_head(&c, file, &path, &path_size, &n_tensors));
+    tensors_at = c;
     for (i = 0; i < n_tensors; i++) {
-        uint32_t name_size;
-        size_t more;
-        LMC__CHECK((size_t)(end - p) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-        name_size = lmc__load32(p + 16);
-        LMC__CHECK(name_size <= LMC__MAX_STRING && p[20] >= 1 && p[20] <= LMC__MAX_DTYPE_SIZE &&
-                       p[21] <= LMC_MAX_RANK,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(p[22] ? p[23] >= LMC_MEASURE_UPDATE && p[23] <= LMC_MEASURE_NMSE : p[23] == 0,
-                   LMC_ERR_CORRUPT);
-        more = LMC__TENSOR_ENTRY_SIZE + 8u * p[21] + name_size + p[20] + (p[22] ? 4u : 0u);
-        LMC__CHECK((size_t)(end - p) >= more, LMC_ERR_CORRUPT);
-        n_words += p[21];
-        n_chars += name_size + p[20] + 2u;
-        p += more;
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        n_words += e.rank;
+        n_chars += e.name_size + e.dtype_size + 2u;
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
+    LMC__CHECK(c.p == c.end, LMC_ERR_CORRUPT);
 
     memory->size = 0;
     LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                       8 * n_words + n_chars + path_size + 1));
     tensors = (lmc_tensor *)(void *)memory->data;
-    words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
-    items = (lmc__item *)(void *)(words + n_words);
-    chars = (char *)(items + n_tensors);
-    p = body + LMC__FILE_BODY_SIZE;
-    memcpy(chars, p, path_size);
-    chars[path_size] = 0;
-    file->path = chars;
-    chars += path_size + 1;
-    p += path_size;
+    room.words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
+    items = (lmc__item *)(void *)(room.words + n_words);
+    room.chars = (char *)(items + n_tensors);
+    file->path = lmc__copy_string(&room, path, path_size);
+    c = tensors_at;
     for (i = 0; i < n_tensors; i++) {
-        lmc_tensor *t = &tensors[i];
-        const uint32_t name_size = lmc__load32(p + 16), dtype_size = p[20];
-        enum lmc_dtype dtype;
-        memset(t, 0, sizeof *t);
-        t->offset = lmc__load64(p);
-        t->size = lmc__load64(p + 8);
-        t->rank = p[21];
-        t->loss.generation = p[22];
-        t->loss.measure = (enum lmc_measure)p[23];
-        t->shape = words;
-        p += LMC__TENSOR_ENTRY_SIZE;
-        for (j = 0; j < t->rank; j++, p += 8) *words++ = lmc__load64(p);
-        LMC__CHECK(memchr(p, 0, name_size + dtype_size) == NULL, LMC_ERR_CORRUPT);
-        memcpy(chars, p, name_size);
-        chars[name_size] = 0;
-        t->name = chars;
-        items[i].name = (const uint8_t *)chars;
-        items[i].size = name_size;
-        items[i].identity = NULL;
-        chars += name_size + 1;
-        p += name_size;
-        memcpy(chars, p, dtype_size);
-        chars[dtype_size] = 0;
-        t->dtype = chars;
-        chars += dtype_size + 1;
-        p += dtype_size;
-        if (t->loss.generation) {
-            t->loss.error = lmc__load32(p) / 4294967296.0;
-            p += 4;
-        }
-        LMC__CHECK(t->offset >= position && t->offset <= file->size &&
-                       t->size <= file->size - t->offset,
-                   LMC_ERR_CORRUPT);
-        position = t->offset + t->size;
-        dtype = lmc_find_dtype(t->dtype);
-        LMC__CHECK(dtype == LMC_AUTO ||
-                       lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
-                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__parse_tensor(&c, &e));
+        LMC__TRY(lmc__copy_tensor(&tensors[i], &e, file, &room, &position));
+        memset(&items[i], 0, sizeof items[i]); /* only to find names that are there twice */
+        items[i].name = (const uint8_t *)tensors[i].name;
+        items[i].size = e.name_size;
     }
     lmc__sort_items(items, n_tensors);
     LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
@@ -205,27 +323,58 @@ static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, cons
     return LMC_OK;
 }
 
-/* What a tensor is quantised by, or NULL. */
-static const lmc_quantizer *lmc__get_quantizer(const lmc_tensor *t)
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return t && t->quantizer && !t->quantizer->info.is_lossless ? t->quantizer : NULL;
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* What is to be said of a tensor that is written; returns whether anything was lost. */
-static int lmc__get_loss(const lmc_tensor *t, lmc_loss *loss)
+/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
+ * 2^-32, and 1 to the largest below it. */
+static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
-    const lmc_quantizer *const q = lmc__get_quantizer(t);
-    *loss = q ? q->info.loss : t->loss;
-    return loss->generation != 0;
+    uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
+    size_t name_size, dtype_size;
+    lmc_loss loss;
+    unsigned i;
+    if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        return LMC_ERR_ARGUMENT;
+    name_size = strlen(t->name);
+    dtype_size = strlen(t->dtype);
+    if (name_size > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
+        return LMC_ERR_ARGUMENT;
+    loss = lmc__get_loss(t);
+    memset(entry, 0, sizeof entry);
+    lmc__store64(entry, t->offset);
+    lmc__store64(entry + 8, t->size);
+    lmc__store32(entry + 16, (uint32_t)name_size);
+    entry[20] = (uint8_t)dtype_size;
+    entry[21] = (uint8_t)t->rank;
+    if (loss.generation) {
+        if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
+            return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_tensor */
+        entry[22] = (uint8_t)loss.generation;
+        entry[23] = (uint8_t)loss.measure;
+    }
+    LMC__TRY(lmc__append(out, entry, sizeof entry));
+    for (i = 0; i < t->rank; i++) {
+        lmc__store64(field, t->shape[i]);
+        LMC__TRY(lmc__append(out, field, 8));
+    }
+    LMC__TRY(lmc__append(out, t->name, name_size));
+    LMC__TRY(lmc__append(out, t->dtype, dtype_size));
+    if (loss.generation)
+        LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
+                                                   : UINT32_MAX));
+    return LMC_OK;
 }
 
-/* The FILE body of a description from the caller; strings of it are measured here, everything else
- * lmc__parse_file checks. */
+/* The FILE body of a description from the caller. Only what could not be written down is refused
+ * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
 static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
-    unsigned j;
     if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
         return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
@@ -242,57 +391,101 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
     lmc__store32(head + 32, (uint32_t)file->n_tensors);
     LMC__TRY(lmc__append(out, head, sizeof head));
     LMC__TRY(lmc__append(out, file->path, n));
-    for (i = 0; i < file->n_tensors; i++) {
-        const lmc_tensor *t = &file->tensors[i];
-        uint8_t entry[LMC__TENSOR_ENTRY_SIZE];
-        size_t dtype_size;
-        lmc_loss loss;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
-            return LMC_ERR_ARGUMENT;
-        n = strlen(t->name);
-        dtype_size = strlen(t->dtype);
-        if (n > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
-            return LMC_ERR_ARGUMENT;
-        memset(entry, 0, sizeof entry);
-        lmc__store64(entry, t->offset);
-        lmc__store64(entry + 8, t->size);
-        lmc__store32(entry + 16, (uint32_t)n);
-        entry[20] = (uint8_t)dtype_size;
-        entry[21] = (uint8_t)t->rank;
-        if (lmc__get_loss(t, &loss)) {
-            if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
-                return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_file */
-            entry[22] = (uint8_t)loss.generation;
-            entry[23] = (uint8_t)loss.measure;
-        }
-        LMC__TRY(lmc__append(out, entry, sizeof entry));
-        for (j = 0; j < t->rank; j++) {
-            uint8_t field[8];
-            lmc__store64(field, t->shape[j]);
-            LMC__TRY(lmc__append(out, field, 8));
-        }
-        LMC__TRY(lmc__append(out, t->name, n));
-        LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-        if (loss.generation)
-            LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
-                                                       : UINT32_MAX));
-    }
+    for (i = 0; i < file->n_tensors; i++) LMC__TRY(lmc__append_tensor(out, &file->tensors[i]));
     return LMC_OK;
 }
 
+/* -- RUN -- */
+
+/* A run, as its RUN body describes it:
+ *
+ *     0  size        8  log2 of the block size      9  prediction     10  conversion
+ *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
+ *
+ * Its place in the file is where the run before it ends. segments points into the body, which must
+ * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
+    /* decoded bytes of each block but the last */
     size_t block_size;
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction, conversion;
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
+typedef struct lmc__segment {
+    uint32_t file_number;
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
+} lmc__segment;
+
+/* p: LMC__SEGMENT_SIZE bytes. */
+static lmc__segment lmc__get_segment(const uint8_t *p)
+{
+    lmc__segment s;
+    s.file_number = lmc__load32(p);
+    s.base = lmc__load32(p + 4);
+    s.start = lmc__load64(p + 8);
+    s.size = lmc__load64(p + 16);
+    s.base_offset = lmc__load64(p + 24);
+    return s;
+}
+
+#ifndef LMC_NO_ENCODER
+/* dst: LMC__SEGMENT_SIZE bytes. */
+static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+{
+    lmc__store32(dst, s->file_number);
+    lmc__store32(dst + 4, s->base);
+    lmc__store64(dst + 8, s->start);
+    lmc__store64(dst + 16, s->size);
+    lmc__store64(dst + 24, s->base_offset);
+}
+
+/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
+static void lmc__put_run(uint8_t *dst, const lmc__run *run)
+{
+    uint8_t log2_block = 0;
+    while ((size_t)1 << log2_block < run->block_size) log2_block++;
+    lmc__store64(dst, run->size);
+    dst[8] = log2_block;
+    dst[9] = (uint8_t)run->prediction;
+    dst[10] = (uint8_t)run->conversion;
+    dst[11] = 0;
+    lmc__store32(dst + 12, run->n_segments);
+}
+#endif
+
+/* Number i of a run that was parsed. */
+static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
+{
+    return lmc__get_segment(run->segments + (size_t)LMC__SEGMENT_SIZE * i);
+}
+
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position. */
+ * advances *position over the run.
+ *
+ * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
+ * bytes, block sizes within the format's limits, segments that are as many as the body has room
+ * for, that follow each other from *position on, that end where the run does and within the file,
+ * and a prediction only where there is to be one. Not checked here: whether what predicts them is
+ * there (lmc__check_predictions). */
 static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
                                       uint32_t file_number, const lmc_file *file,
                                       uint64_t *position)
@@ -318,19 +511,18 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     run->segments = body + LMC__RUN_BODY_SIZE;
     run->n_segments = n_segments;
     for (i = 0; i < n_segments; i++) {
-        const uint8_t *p = body + LMC__RUN_BODY_SIZE + (size_t)LMC__SEGMENT_SIZE * i;
-        const uint64_t segment_size = lmc__load64(p + 16);
-        LMC__CHECK(lmc__load32(p + 4) == 0 ? lmc__load64(p + 24) == 0
-                                           : body[9] != LMC__PREDICT_ZERO,
+        const lmc__segment segment = lmc__segment_at(run, i);
+        LMC__CHECK(segment.base == 0 ? segment.base_offset == 0
+                                     : run->prediction != LMC__PREDICT_ZERO,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(body[10] == 0 || segment_size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__load32(p) == file_number && lmc__load64(p + 8) == *position,
+        LMC__CHECK(run->conversion == 0 || segment.size % 2 == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(segment.file_number == file_number && segment.start == *position,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(segment_size >= 1 && segment_size <= limit - *position &&
-                       segment_size <= run->size - sum,
+        LMC__CHECK(segment.size >= 1 && segment.size <= limit - *position &&
+                       segment.size <= run->size - sum,
                    LMC_ERR_CORRUPT);
-        *position += segment_size;
-        sum += segment_size;
+        *position += segment.size;
+        sum += segment.size;
     }
     LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << body[8];
@@ -339,13 +531,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     return LMC_OK;
 }
 
-/* Decoded size of a block. */
+/* Decoded bytes of a block: the last has what is left. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
@@ -363,65 +557,4 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
     lmc__sha256_finish(&sha, identity);
-}
-
-static int lmc__has_base(const uint8_t *header)
-{
-    unsigned i, any = 0;
-    for (i = 32; i < 64; i++) any |= header[i];
-    return any != 0;
-}
-
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
-{
-    size_t i;
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
-    LMC__CHECK(k->crc32c(0, header, 76) == lmc__load32(header + 76), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + 12) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    LMC__CHECK((lmc__load32(header + 64) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + 32, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + 64);
-    return LMC_OK;
-}
-
-/* *total += size, if the limits allow that. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
-{
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
-    if (size > most || *total > most - size) return 0;
-    *total += size;
-    return 1;
-}
-
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
-}
-
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
-{
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
-    return LMC_OK;
 }

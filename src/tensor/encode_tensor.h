@@ -4,11 +4,12 @@
 #include "codec/workspace.h"
 #include "codec/sample.h"
 #include "codec/plan_delta.h"
-#include "codec/put_quantised.h"
 #include "codec/put_block.h"
+#include "quantise/quantizer.h"
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 
+#ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
  * the next one is begun before. So each block of a wave is made in a slot that is large enough for
  * any, and then moved down to where the one before it ends:
@@ -29,7 +30,7 @@ typedef struct lmc__tensor_encoding {
     size_t size, block_size;
     uint64_t n_blocks;
     const lmc_tensor_options *options;
-    const lmc_quantizer *quantizer; /* of lmc__take_quantizer, or NULL */
+    const lmc__quant_params *quant; /* how to quantise it; or NULL */
     lmc__wave wave;
     uint8_t *dst;
     size_t dst_cap;
@@ -50,7 +51,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -80,7 +82,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->quantizer = t->quantizer;
+        job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->position.run = options->run;
         job->position.block = (uint32_t)(first + n);
@@ -135,7 +137,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     lmc__block block;
     lmc__delta delta;
     lmc__encoder e;
-    if (!options->prediction || t->quantizer || options->log2_block != 0 ||
+    if (!options->prediction || t->quant || options->log2_block != 0 ||
         options->dtype == LMC_AUTO || t->size == 0)
         return 0;
     e.k = t->wave.k;
@@ -144,28 +146,10 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
-
-#ifndef LMC_NO_QUANTIZE
-/* The quantizer, unless it is one that keeps the tensor as it is; it must be of a tensor like this.
- */
-static enum lmc_status lmc__take_quantizer(lmc__tensor_encoding *t)
-{
-    const lmc_tensor_options *const options = t->options;
-    const lmc_quantizer *const quantizer = options->quantizer;
-    if (!quantizer || quantizer->info.is_lossless) return LMC_OK;
-    if (quantizer->width != lmc_dtype_width(options->dtype) ||
-        (options->dtype != LMC_F32 && options->dtype != LMC_BF16) ||
-        quantizer->n * quantizer->width != t->size ||
-        quantizer->is_predicted != (options->prediction != NULL))
-        return LMC_ERR_ARGUMENT;
-    t->quantizer = quantizer;
-    return LMC_OK;
-}
-#endif
 
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
@@ -184,9 +168,9 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
-#ifndef LMC_NO_QUANTIZE
-    LMC__TRY(lmc__take_quantizer(&t));
-#endif
+    t.quant = lmc__get_quant_params(options->quantizer);
+    LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
+    if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
     if (lmc__is_useless(&t)) {
         direct = *options; /* which takes less workspace: its blocks are not larger */
@@ -210,3 +194,4 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */

@@ -2,8 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "codec/put_quantised.h"
 #include "codec/put_block.h"
+#include "codec/quant_params.h"
+#include "codec/put_quantised.h"
 #include "codec/get_block.h"
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
@@ -14,19 +15,27 @@
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* its prediction, as many bytes as the decoded block; or NULL */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* encoding: dst_size is dst's capacity, then what was written */
+    size_t src_size, dst_size;
+    /* encoding, and the next three */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc_quantizer *quantizer; /* or NULL */
-    uint64_t first_element; /* number of the block's first element in the quantizer's tensor */
-    lmc_block_info info;    /* decoding, and the next two */
+    /* how to quantise it; or NULL */
+    const lmc__quant_params *quant;
+    /* number of the block's first element in the tensor that quant is of */
+    uint64_t first_element;
+    /* decoding, and the next two */
+    lmc_block_info info;
     lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
+     * there; else decoded to the workspace and copied */
+    size_t skip, keep;
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* set when it has run */
+    enum lmc_status status;
 } lmc__job;
 
 typedef struct lmc__wave {
@@ -69,23 +78,29 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
+#ifndef LMC_NO_ENCODER
 /* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quantizer)
-        job->status =
-            lmc__encode_quantised(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                  job->src_size, job->base, job->quantizer, job->first_element,
-                                  job->level, job->position, ws, wave->workspace_size, &content);
-    else
+    if (job->quant) {
+        lmc__quant_source source;
+        source.elements = job->src;
+        source.second = job->base;
+        source.first = job->first_element;
+        source.n = job->src_size / job->quant->width;
+        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
+                                            job->quant, &source, job->level, job->position, ws,
+                                            wave->workspace_size, &content);
+    } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, job->level,
                                         job->position, ws, wave->workspace_size);
     return content;
 }
+#endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
@@ -100,11 +115,13 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     return content;
 }
 
+#ifndef LMC_NO_ENCODER
 static void lmc__encode_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__wave *wave = (const lmc__wave *)arg;
     (void)lmc__encode_job(wave, &wave->jobs[index], worker);
 }
+#endif
 
 static void lmc__decode_task(void *arg, size_t index, unsigned worker)
 {

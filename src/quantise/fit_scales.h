@@ -1,0 +1,155 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/grids.h"
+#include "quantise/quantizer.h"
+#include "quantise/fit_sample.h"
+
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
+#define LMC__OCTAVE ((int32_t)1 << 23)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
+#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
+#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+
+/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+static enum lmc_status lmc__fit_scales(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t group_size = q->params.group_size;
+    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
+                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    uint64_t at, sum = 0, count = 0;
+    uint16_t *scales;
+    size_t n;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
+    if (!scales) return LMC_ERR_MEMORY;
+    q->params.scales = scales;
+    for (at = 0; at < q->n; at += n) {
+        size_t i, part;
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / group_size,
+                           end = lmc__min64((group + 1) * group_size, q->n);
+            uint32_t normal;
+            part = (size_t)lmc__min64(n - i, end - at - i);
+            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
+            count += normal;
+            /* The group ends here, not with the chunk alone. */
+            if (at + i + part == end) {
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                               scale =
+                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
+                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                sum = count = 0;
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
+ * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
+ * the distance of the bits from those of 1. */
+static void lmc__fit_floor(lmc__fit *f)
+{
+    lmc__grid *const grid = &f->q->params.grid;
+    const float eps = (float)(f->options->eps > 0 ? f->options->eps : 1e-8);
+    uint32_t bits;
+    memcpy(&bits, &eps, 4);
+    grid->floor = bits > 0x3F800000u / 2 ? 2 * bits - 0x3F800000u : 0;
+    if (grid->floor > 0x7F800000u) grid->floor = 0x7F800000u;
+}
+
+/* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
+ * reaches; *found: there is one within the format's limits. Few that are far above all others, as
+ * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__grid *const grid = &q->params.grid;
+    const uint64_t stride = lmc__get_stride(q);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
+    int64_t largest = INT64_MIN / 2, usual;
+    uint64_t at;
+    uint32_t octave = 512, above = 0, total = 0;
+    size_t i;
+    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i++) {
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
+                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
+            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
+            if (ratio > largest) largest = ratio;
+            f->bins[(ratio >> 23) + 256]++;
+            total++;
+        }
+    }
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
+    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
+    usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
+    if (largest > usual) largest = usual;
+    largest -= 14 * (int64_t)LMC__OCTAVE;
+    *found = largest >= -LMC__MAX_BIAS && largest <= LMC__MAX_BIAS;
+    if (*found) grid->bias = (int32_t)largest;
+    return LMC_OK;
+}
+
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
+static void lmc__coarsen(lmc_quantizer *q, int32_t by)
+{
+    size_t i;
+    if (q->params.is_predicted) {
+        const int32_t bias = q->params.grid.bias + by;
+        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
+                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
+                                                     : bias;
+        return;
+    }
+    for (i = 0; i < q->n_groups; i++) {
+        const int32_t scale = q->params.scales[i] + by / 65536;
+        q->params.scales[i] =
+            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
+                               LMC__LARGEST_SCALE
+                           ? LMC__LARGEST_SCALE
+                           : (uint32_t)scale);
+    }
+}
+
+#endif

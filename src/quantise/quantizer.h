@@ -1,0 +1,197 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/types.h"
+#include "kernels/dispatch.h"
+#include "codec/dtypes.h"
+#include "codec/quant_params.h"
+#include "codec/put_quantised.h"
+
+/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+struct lmc_quantizer {
+    lmc__quant_params params;
+    lmc_quantizer_info info;
+    void *alloc_user;
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
+};
+
+/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
+ * quantiser, or one that keeps the tensor as it is. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    return q && !q->info.is_lossless ? &q->params : NULL;
+}
+
+/* What a tensor of such parameters has lost. */
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
+
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
+ * as groups, and whoever codes elements looks them up without a further question. */
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    if (!lmc__get_quant_params(q)) return LMC_OK;
+    return (dtype == LMC_F32 || dtype == LMC_BF16) && lmc_dtype_width(dtype) == q->params.width &&
+                   size == q->n * q->params.width
+               ? LMC_OK
+               : LMC_ERR_ARGUMENT;
+}
+
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
+ * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
+ * below 2^31. */
+static uint32_t lmc__max_points(const lmc__grid *grid)
+{
+    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
+    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
+}
+
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
+{
+    unsigned best;
+    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
+    best = *code;
+    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
+    if (*code < q->table_size && q->table[*code + 1] > s &&
+        (uint32_t)(q->table[*code + 1] - s) < *distance) {
+        best = *code + 1;
+        *distance = q->table[best] - s;
+    }
+    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
+        best = 0;
+        *distance = s > zero ? s - zero : zero - s;
+    }
+    return best;
+}
+
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
+static uint32_t lmc__zero_symbol(const lmc__grid *grid)
+{
+    return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
+}
+
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
+static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                           uint64_t offset, size_t size, const uint8_t *second)
+{
+    const lmc__kernels *const k = lmc__get_kernels();
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
+    lmc__quant_source source;
+    lmc__quant_strip strip;
+    size_t i, n;
+    if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
+    if (q->is_recovered) return LMC_OK; /* they come out as they go in */
+    if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
+    source.elements = data;
+    source.second = second;
+    source.first = offset / q->width;
+    source.n = size / q->width;
+    strip.symbols = symbols;
+    strip.high = high;
+    strip.low = q->low_bits ? low : NULL;
+    for (i = 0; i < source.n; i += n) {
+        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
+        strip.source = lmc__part_of(&source, q->width, i, n);
+        strip.dst = data + i * q->width;
+        (void)lmc__quantize_strip(k, q, &strip);
+    }
+    return LMC_OK;
+}
+
+/* Also of a quantiser that is made half: what was not allocated is NULL. */
+LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+{
+    if (!q) return;
+    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
+    if (q->params.scales)
+        (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
+                          0);
+    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+}
+
+LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+{
+    if (!q || !info) return LMC_ERR_ARGUMENT;
+    *info = q->info;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
+                                     size_t size, const void *second)
+{
+    unsigned width;
+    if (!q || (!data && size)) return LMC_ERR_ARGUMENT;
+    width = q->params.width;
+    if (offset % width || size % width || offset > q->n * width || size > q->n * width - offset)
+        return LMC_ERR_ARGUMENT;
+    if (q->info.is_lossless) return LMC_OK;
+    return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
+}
+
+#else
+
+/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    (void)q;
+    return NULL;
+}
+
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
+{
+    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
+    (void)q;
+    return none;
+}
+
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    (void)dtype, (void)size;
+    return q ? LMC_ERR_UNSUPPORTED : LMC_OK;
+}
+
+LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                                uint64_t offset, size_t size, const uint8_t *second)
+{
+    (void)q, (void)data, (void)offset, (void)size, (void)second;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif

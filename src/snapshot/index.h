@@ -1,0 +1,274 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "base/wire_file.h"
+#include "kernels/types.h"
+#include "snapshot/buffer.h"
+#include "snapshot/identity.h"
+#include "snapshot/names.h"
+#include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
+
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+ *
+ * How each field of the index is checked before it is used:
+ *     body           Body_CRC first. It tells damage, not malice: everything below holds for any
+ * bytes counts         not used to allocate; entries are parsed until as many were there, or they
+ * end offset         equals the sum of all sizes before: sections and blocks follow each other
+ * without a gap, from the header up to the index itself section        its own CRCs, kind, number;
+ * size is at most what is left of the body FILE, RUN      lmc__parse_file, lmc__parse_run: limits,
+ * order, sizes that add up File_Size      at most 2^63 - 1, what the FILE section said if it did,
+ * and the sum of its runs block entries  8 bytes each must be there before room for them is made;
+ * size above that of a header, and at most that of a block stored as it is metadata       sizes
+ * within the body, keys in strictly ascending order identity       equals that of the names and
+ * identities above So memory is at most a few times the size of the index, which the caller limits,
+ * and time is n log n in it. */
+
+/* A run as the index has it. Its segments and block entries are in tables.index. */
+typedef struct lmc__reader_run {
+    lmc__run run;
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
+} lmc__reader_run;
+
+typedef struct lmc__reader_file {
+    lmc_file file;
+    lmc__buffer memory;       /* of its arrays and strings */
+    size_t first_run, n_runs; /* in tables.runs */
+    int is_described;         /* 1. In tables of a damaged file 0: its FILE section is lost */
+} lmc__reader_file;
+
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in tables.keys */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
+typedef struct lmc__tables {
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
+    size_t n_files, n_metadata;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+} lmc__tables;
+
+static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
+{
+    return (lmc__reader_file *)(void *)t->files.data + i;
+}
+static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
+{
+    return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
+}
+static uint64_t *lmc__table_blocks(const lmc__tables *t)
+{
+    return (uint64_t *)(void *)t->block_at.data;
+}
+static size_t lmc__count_runs(const lmc__tables *t)
+{
+    return t->runs.size / sizeof(lmc__reader_run);
+}
+
+static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&t->index, alloc_user);
+    visit(&t->files, alloc_user);
+    visit(&t->runs, alloc_user);
+    visit(&t->block_at, alloc_user);
+    visit(&t->keys, alloc_user);
+    visit(&t->metadata, alloc_user);
+    visit(&t->paths, alloc_user);
+}
+
+static void lmc__init_tables(lmc__tables *t, void *alloc_user)
+{
+    memset(t, 0, sizeof *t);
+    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+}
+
+static void lmc__free_tables(lmc__tables *t)
+{
+    size_t i;
+    for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
+    t->n_files = 0;
+    lmc__visit_tables(t, lmc__free_visited, NULL);
+}
+
+/* One more file, of which nothing is known yet; it has no runs. */
+static enum lmc_status lmc__add_file(lmc__tables *t, lmc__reader_file **file)
+{
+    LMC__TRY(lmc__append(&t->files, NULL, sizeof **file));
+    *file = lmc__table_file(t, t->n_files++);
+    lmc__init_buffer(&(*file)->memory, t->files.alloc_user);
+    (*file)->first_run = lmc__count_runs(t);
+    return LMC_OK;
+}
+
+/* While the entries of an index are parsed. */
+typedef struct lmc__index_parser {
+    lmc__tables *t;
+    const lmc__kernels *k;
+    const uint8_t *p, *end; /* what is left of the body */
+    uint64_t offset;        /* of the file: where the next section must begin */
+    uint64_t position;      /* bytes of the last file that are in runs so far */
+} lmc__index_parser;
+
+/* Behind the body of a FILE section; x->p: the facts of the file. */
+static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
+                                             const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *f;
+    uint64_t size;
+    size_t i;
+    LMC__CHECK(t->n_files == 0 || x->position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == t->n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__add_file(t, &f));
+    f->is_described = 1;
+    LMC__TRY(lmc__parse_file(&f->file, &f->memory, body, (size_t)section->size));
+    LMC__TRY(lmc__add_path(&t->paths, t->n_files - 1, f->file.path));
+    LMC__CHECK(t->n_files == 1 ||
+                   (f->file.path[0] != 0 && lmc__table_file(t, 0)->file.path[0] != 0),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK((uint64_t)(x->end - x->p) >=
+                   LMC__FILE_FACTS_SIZE +
+                       (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),
+               LMC_ERR_CORRUPT);
+    size = lmc__load64(x->p);
+    LMC__CHECK(size <= LMC__MAX_FILE_SIZE &&
+                   (f->file.size == LMC_UNKNOWN_SIZE || f->file.size == size),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load32(x->p + 12) == 0, LMC_ERR_CORRUPT);
+    f->file.size = size;
+    f->file.crc = lmc__load32(x->p + 8);
+    x->p += LMC__FILE_FACTS_SIZE;
+    for (i = 0; i < lmc__count_identities(&f->file); i++, x->p += LMC_IDENTITY_SIZE)
+        memcpy(f->file.n_tensors ? ((lmc_tensor *)(void *)f->memory.data)[i].identity
+                                 : f->file.identity,
+               x->p, LMC_IDENTITY_SIZE);
+    x->position = 0;
+    return LMC_OK;
+}
+
+/* Behind the body of a RUN section; x->p: its block entries. */
+static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
+                                            const uint8_t *body)
+{
+    lmc__tables *const t = x->t;
+    lmc__reader_file *const f = t->n_files ? lmc__table_file(t, t->n_files - 1) : NULL;
+    lmc__reader_run r;
+    uint64_t *block_at;
+    size_t i;
+    LMC__CHECK(lmc__is_kind(section, "RUN ") && f, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_run(&r.run, body, (size_t)section->size, (uint32_t)(t->n_files - 1),
+                            &f->file, &x->position));
+    LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
+               LMC_ERR_CORRUPT);
+    r.prediction = LMC_OK;
+    r.first_block = t->block_at.size / 8;
+    r.blocks = x->p;
+    LMC__TRY(lmc__append(&t->runs, &r, sizeof r));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (r.run.n_blocks + 1)));
+    block_at = lmc__table_blocks(t) + r.first_block;
+    for (i = 0; i < r.run.n_blocks; i++, x->p += LMC__BLOCK_ENTRY_SIZE) {
+        const uint32_t size = lmc__load32(x->p);
+        LMC__CHECK(size > LMC_BLOCK_HEADER_SIZE &&
+                       size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&r.run, i),
+                   LMC_ERR_CORRUPT);
+        block_at[i] = x->offset;
+        x->offset += size;
+    }
+    block_at[i] = x->offset;
+    t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
+    f->n_runs++;
+    return LMC_OK;
+}
+
+/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
+ * run less than 2^56, so they do not overflow before that is seen. */
+static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
+{
+    const uint8_t *body;
+    lmc__section section;
+    LMC__CHECK(x->end - x->p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
+    body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
+    LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
+    LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
+    x->p = body + (size_t)section.size;
+    x->offset += LMC__SECTION_HEADER_SIZE + section.size;
+    LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
+                                            : lmc__parse_run_entry(x, &section, body));
+    LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
+                                           uint32_t n)
+{
+    LMC__TRY(lmc__check_metadata(p, end, n));
+    for (; n > 0; n--, t->n_metadata++) {
+        const uint32_t key_size = lmc__load32(p);
+        lmc__metadata_entry entry;
+        entry.key_at = t->keys.size;
+        entry.size = lmc__load32(p + 4);
+        entry.value = p + 8 + key_size;
+        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
+        p = entry.value + entry.size;
+    }
+    return LMC_OK;
+}
+
+/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
+ * known to be right or does not matter. *offset: where the entries say that the section begins.
+ * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
+ * not looked at. */
+static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, uint64_t max_offset,
+                                        lmc__buffer *items, uint64_t *offset)
+{
+    const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    lmc__index_parser x;
+    lmc__index_head head;
+    uint64_t n_entries, i;
+    x.t = t;
+    x.k = k;
+    x.p = body + LMC__INDEX_BODY_SIZE;
+    x.end = t->index.data + t->index.size;
+    x.offset = LMC__HEADER_SIZE;
+    x.position = 0;
+    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
+               LMC_ERR_CHECKSUM);
+    LMC__TRY(lmc__get_index_head(&head, body));
+    n_entries = (uint64_t)head.n_files + head.n_runs;
+    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    LMC__CHECK(t->n_files > 0 && x.position == lmc__table_file(t, t->n_files - 1)->file.size,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(t->n_files == head.n_files, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_metadata(t, x.p, x.end, head.n_metadata));
+    LMC__TRY(lmc__collect_items(items, body + LMC__INDEX_BODY_SIZE, n_entries));
+    lmc__snapshot_identity(items, t->identity);
+    LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    *offset = x.offset;
+    return LMC_OK;
+}

@@ -1,0 +1,325 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "base/wire_file.h"
+#include "kernels/types.h"
+#include "codec/quant_params.h"
+#include "tensor/wave.h"
+#include "tensor/tensor.h"
+#include "snapshot/buffer.h"
+#include "snapshot/identity.h"
+#include "snapshot/pipeline.h"
+#include "snapshot/names.h"
+#include "snapshot/ends.h"
+#include "snapshot/sections.h"
+#include "snapshot/index_entries.h"
+#include "snapshot/origin.h"
+#include "snapshot/writer_plan.h"
+#ifndef LMC_NO_ENCODER
+
+/* The writer's way from bytes to blocks in the sink.
+ *
+ *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
+ *                                           |          |
+ *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
+ * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *
+ * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
+ * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
+ * does not even do that: it is moved to just before the next span, for which room is left there.
+ *
+ *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
+ *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ *
+ * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
+ * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ *
+ * Each block has a slot in out as large as it can get, and behind the one before: so sections and
+ * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
+ * before its first block (head_size). */
+
+/* Files of unknown size are cut into runs of this many bytes. */
+#define LMC__PENDING_SIZE ((size_t)16 << 20)
+
+struct lmc_writer {
+    lmc_writer_options options;
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
+    lmc__coder coder;
+    lmc__index_builder index;
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
+    uint32_t n_files, n_runs, n_metadata;
+    int has_empty_path, is_finished;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+
+    lmc__planner plan;
+    int in_file;
+    /* of plan.file */
+    lmc__buffer file_memory;
+    lmc__digester digester;
+
+    /* the run at hand; where it is from: */
+    lmc__run run;
+    lmc__planned_run planned;
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+};
+
+/* A file is at hand that ends when the caller says so. */
+static int lmc__is_size_unknown(const lmc_writer *w)
+{
+    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+{
+    lmc__buffer *const head = &w->run_head;
+    uint64_t position = w->plan.position;
+    lmc__run run;
+    uint8_t *body;
+    size_t body_size;
+    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    memset(&run, 0, sizeof run);
+    run.size = w->planned.size;
+    run.block_size = w->planned.block_size;
+    run.prediction = w->planned.prediction.kind;
+    run.conversion = w->planned.prediction.conversion;
+    head->size = 0;
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
+    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    body = head->data + LMC__SECTION_HEADER_SIZE;
+    body_size = head->size - LMC__SECTION_HEADER_SIZE;
+    lmc__put_run(body, &run);
+    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
+                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->run_left = run.size;
+    w->plan.position = position;
+    return LMC_OK;
+}
+
+/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots become
+ * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
+ * their slots, are not written.
+ *
+ * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+static enum lmc_status lmc__encode_wave(lmc_writer *w)
+{
+    lmc__coder *c = &w->coder;
+    const size_t n = c->n_jobs;
+    size_t i;
+    if (n == 0) return LMC_OK;
+    LMC__TRY(lmc__run_step(c));
+    w->digester.identities = lmc__index_identities(&w->index);
+    lmc__absorb_pieces(c, &w->digester);
+    for (i = 0; i < n; i++) {
+        const lmc__job *job = &lmc__job_at(c, i)->job;
+        const size_t head_size = lmc__job_at(c, i)->head_size;
+        const uint8_t *start = job->dst - head_size;
+        if (head_size)
+            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
+                                        start + LMC__SECTION_HEADER_SIZE,
+                                        head_size - LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
+        LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
+        w->offset += head_size + job->dst_size;
+    }
+    c->out_number ^= 1;
+    c->out[c->out_number].size = 0;
+    return LMC_OK;
+}
+
+/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
+ * on. A sixteenth more is for the headers of many small blocks. */
+static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
+{
+    lmc__coder *const c = &w->coder;
+    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
+    if (w->plan.origin.base || w->plan.origin.read_back)
+        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    return LMC_OK;
+}
+
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
+ * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
+ * workers. */
+static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    lmc__coder *const c = &w->coder;
+    const lmc__quant_params *const quant = w->planned.quant;
+    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const size_t head_size = w->block == 0 ? w->run_head.size : 0,
+                 slot = head_size + lmc_bound_block(size);
+    lmc__buffer *out = &c->out[c->out_number];
+    lmc__snapshot_job *block_job;
+    lmc__job *job;
+    if (c->n_jobs && slot > out->cap - out->size) {
+        LMC__TRY(lmc__encode_wave(w));
+        out = &c->out[c->out_number];
+    }
+    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    LMC__TRY(lmc__add_job(c, &block_job));
+    job = &block_job->job;
+    if (w->run.prediction != LMC__PREDICT_ZERO) {
+        uint8_t *const base = c->base.data + c->base.size;
+        c->base.size += size;
+        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
+        job->base = base;
+    }
+    if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
+    block_job->head_size = head_size;
+    job->src = data;
+    job->src_size = size;
+    job->dst = out->data + out->size + head_size;
+    job->dst_size = slot - head_size;
+    job->dtype = w->planned.dtype;
+    job->level = w->options.level;
+    job->quant = quant;
+    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
+    job->position.run = w->n_runs - 1;
+    job->position.block = w->block++;
+    out->size += slot;
+    w->run_left -= size;
+    return lmc__plan_pieces(c, &w->digester, block_job, size);
+}
+
+/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
+ * less than a block. data must stay until the wave is encoded. */
+static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
+                                        size_t *rest)
+{
+    while (size != 0) {
+        size_t n;
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
+        if (n > size) break;
+        LMC__TRY(lmc__plan_block(w, data, n));
+        data += n;
+        size -= n;
+    }
+    *rest = size;
+    return LMC_OK;
+}
+
+/* Encodes what is in carry: whole blocks, or the last of a file. */
+static enum lmc_status lmc__flush_carry(lmc_writer *w)
+{
+    size_t rest;
+    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+    w->carry.size = 0;
+    return lmc__encode_wave(w);
+}
+
+/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
+ * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
+ * the file's size is unknown), which is filled up first. */
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    const int is_unknown = lmc__is_size_unknown(w);
+    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
+    while (size != 0) {
+        size_t n = size;
+        if (is_unknown ||
+            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
+            const size_t whole = is_unknown
+                                     ? LMC__PENDING_SIZE
+                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
+            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
+                return LMC_ERR_LIMIT;
+            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
+            n = lmc__min(size, whole - w->carry.size);
+            LMC__TRY(lmc__append(&w->carry, data, n));
+            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
+        } else { /* straight from the caller's memory */
+            size_t rest;
+            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+            LMC__TRY(lmc__encode_wave(w));
+            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
+        }
+        data += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
+ * left over at the end, less than a block or a run, waits there again. */
+static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
+{
+    lmc__coder *c = &w->coder;
+    const int is_unknown = lmc__is_size_unknown(w);
+    const size_t room = is_unknown
+                            ? 0
+                            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+                                                  w->options.base || w->options.read_back ||
+                                                      w->plan.has_quantizer); /* none is larger */
+    const uint64_t wave_size = lmc__get_wave_size(c, room),
+                   span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    uint64_t left;
+    size_t size, rest;
+    unsigned number = 0;
+    uint8_t *data;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
+    c->stream = *stream;
+    c->ended = 0;
+    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
+           (w->plan.position - w->run_left) - w->carry.size;
+    rest = w->carry.size;
+    LMC__TRY(lmc__reserve(&c->in[0], room + span));
+    data = c->in[0].data + room; /* carry has less than room for blocks, less than span for runs */
+    if (!is_unknown) data -= rest;
+    if (rest) memcpy(data, w->carry.data, rest);
+    w->carry.size = 0;
+    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
+              SIZE_MAX / 2);
+    for (;;) {
+        lmc__buffer *next = &c->in[number ^= 1];
+        lmc__read_portion(c); /* the first, or what no step has read */
+        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
+        if (c->read_failed) return LMC_ERR_READ;
+        left -= c->read_got;
+        size = rest + c->read_got;
+        if (size == 0 || (is_unknown && size < span)) break;
+        LMC__TRY(lmc__reserve(next, room + span));
+        lmc__want(c, next->data + room, c->ended ? 0 : (size_t)lmc__min64(span, left),
+                  (size_t)wave_size);
+        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+        if (c->read_size == 0) {
+            data += size - rest;
+            size = rest;
+            break;
+        }
+        if (rest) memcpy(next->data + room - rest, data + size - rest, rest);
+        data = next->data + room - rest;
+    }
+    lmc__want(c, NULL, 0, 0);
+    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
+    return lmc__append(&w->carry, data, size);
+}
+#endif /* LMC_NO_ENCODER */

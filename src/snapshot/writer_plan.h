@@ -1,0 +1,346 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "codec/dtypes.h"
+#include "codec/quant_params.h"
+#include "codec/put_quantised.h"
+#include "quantise/quantizer.h"
+#include "tensor/tensor.h"
+#include "snapshot/buffer.h"
+#include "snapshot/sections.h"
+#include "snapshot/origin.h"
+#ifndef LMC_NO_ENCODER
+
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
+ * predicted by. A run is all of one dtype and one kind of prediction:
+ *
+ *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
+ *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments                1           1      1   1, if predicted         1
+ *
+ * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
+ * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
+ * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * What a tensor is predicted by: its twin, if that was written before and can be read back; else
+ * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
+
+/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
+ * 2^32 blocks. */
+#define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
+/* A tensor of at least this many blocks starts a run of its own. */
+#define LMC__OWN_RUN_BLOCKS 4u
+
+/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
+typedef struct lmc__planner {
+    const lmc_writer_options *options;
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* the file at hand, and its number */
+    lmc_file file;
+    uint32_t file_number;
+    /* of bytes that are in no tensor */
+    enum lmc_dtype default_dtype;
+    /* one of the file's tensors does */
+    int has_quantizer;
+    /* bytes of the file that are in runs begun so far */
+    uint64_t position;
+    /* the first that does not end before position, or a lower one */
+    size_t next_tensor;
+} lmc__planner;
+
+/* -- what was written, as it can be read back -- */
+
+/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
+typedef struct lmc__quantized_range {
+    lmc__range range;
+    const lmc__quant_params *quant;
+} lmc__quantized_range;
+
+/* Valid until the next file begins. */
+static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
+{
+    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
+}
+
+/* Number i is there, and has bytes of [offset, end) of that file. */
+static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
+{
+    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
+           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.start < end;
+}
+
+/* The first that does not end before offset of that file; those behind it follow in order. */
+static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
+{
+    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+}
+
+/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
+ * second moment, nor parts of elements. */
+static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
+                            uint64_t size)
+{
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
+        if (quant->is_predicted || (r->start - offset) % quant->width ||
+            (offset + size < r->end && (offset + size - r->start) % quant->width))
+            return 0;
+    }
+    return 1;
+}
+
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
+ */
+static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    const lmc__planner *const p = (const lmc__planner *)user;
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_quantized(p, file_number, offset);
+    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
+        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
+        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
+                                     (size_t)(to - from), NULL));
+    }
+    return LMC_OK;
+}
+
+/* -- files -- */
+
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
+ * that were quantised once more lose once more, unless the quantiser is the one that they were
+ * quantised with. One that wants a second moment is told by the twin where that is. */
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
+{
+    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
+    if (!q) return LMC_OK;
+    if (lmc__get_quantizer_loss(t->quantizer).generation !=
+        t->loss.generation + (q->is_recovered ? 0 : 1))
+        return LMC_ERR_ARGUMENT;
+    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
+               ? LMC_OK
+               : LMC_ERR_ARGUMENT;
+}
+
+/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. tensors: those of p->file. */
+static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
+                                      uint32_t file_number, enum lmc_dtype default_dtype)
+{
+    size_t i;
+    p->file_number = file_number;
+    p->default_dtype = default_dtype;
+    p->has_quantizer = 0;
+    p->position = 0;
+    p->next_tensor = 0;
+    for (i = 0; i < given->n_tensors; i++) {
+        lmc_tensor *const t = &tensors[i];
+        lmc__quantized_range quantized;
+        t->twin = given->tensors[i].twin;
+        t->quantizer = given->tensors[i].quantizer;
+        quantized.quant = lmc__get_quant_params(t->quantizer);
+        if (!quantized.quant) continue;
+        p->has_quantizer = 1;
+        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
+        quantized.range.file_number = file_number;
+        quantized.range.start = t->offset;
+        quantized.range.end = t->offset + t->size;
+        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
+    }
+    return LMC_OK;
+}
+
+/* -- predictions -- */
+
+/* How a tensor is predicted, and by what: as RUN body and segment say it. */
+typedef struct lmc__prediction {
+    unsigned kind, conversion;
+    uint32_t base; /* 0: by nothing */
+    uint64_t base_offset;
+} lmc__prediction;
+
+/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
+ * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
+ * what was read. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
+{
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    lmc__prediction found;
+    uint64_t size;
+    memset(&found, 0, sizeof found);
+    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+        return found;
+    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
+        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+        return found;
+    found.kind = LMC__PREDICT_OWN;
+    found.conversion = twin->conversion;
+    found.base = (uint32_t)twin->file_number + 1;
+    found.base_offset = twin->offset;
+    return found;
+}
+
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
+ * base it is always the same: it is asked for more than once, when runs are planned and when
+ * segments are written. */
+static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+{
+    const lmc_file *const f = &p->file;
+    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
+    lmc__prediction found;
+    memset(&found, 0, sizeof found);
+    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (found.base || quant || !p->origin.base) return found;
+    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
+                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (found.base) found.kind = LMC__PREDICT_BASE;
+    return found;
+}
+
+/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
+ * it refer to that. */
+static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
+{
+    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
+    return twin && twin->file_number == p->file_number &&
+           (twin->offset >= start || t->size > start - twin->offset);
+}
+
+/* -- runs -- */
+
+/* What lmc__plan_run has found. */
+typedef struct lmc__planned_run {
+    uint64_t size;
+    enum lmc_dtype dtype;
+    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
+    const lmc__quant_params *quant; /* or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    size_t block_size;
+} lmc__planned_run;
+
+/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
+{
+    return lmc__get_block_size(run->dtype, p->options->log2_block,
+                               run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL);
+}
+
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
+ * the small ones that lie behind it without a gap and are coded alike. */
+static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
+{
+    const lmc_file *const f = &p->file;
+    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
+    uint32_t n = 0;
+    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
+    run->quantized_from = f->tensors[i].offset;
+    if (f->tensors[i].size >= large || run->quant) return end;
+    for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        lmc__prediction next;
+        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            break;
+        next = lmc__find_prediction(p, t);
+        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
+            break;
+        end += t->size;
+    }
+    return end;
+}
+
+/* The run of the bytes that come next, of which at least one is there; available: all that are
+ * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
+ * one begins.
+ *
+ * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
+ * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
+ * makes one of at least one byte. */
+static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
+{
+    const lmc_file *const f = &p->file;
+    unsigned width;
+    memset(run, 0, sizeof *run);
+    run->dtype = p->default_dtype;
+    if (f->size == LMC_UNKNOWN_SIZE) {
+        run->size = available;
+    } else {
+        size_t *const i = &p->next_tensor;
+        uint64_t end = f->size;
+        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
+        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
+        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
+            ++*i;
+        if (*i < f->n_tensors)
+            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
+                                                       : f->tensors[*i].offset;
+        run->size = end - p->position;
+    }
+    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+    width = lmc_dtype_width(run->dtype);
+    if (run->size < width) run->dtype = LMC_AUTO;
+    else run->size -= run->size % width;
+    if (run->dtype == LMC_AUTO && run->size > 4096)
+        run->size -= run->size % 8; /* so that every block can be split at any width */
+    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
+ * how many. The limit can be met only by a file of more small tensors than any has. */
+static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
+                                            lmc__buffer *out, uint32_t *n)
+{
+    const uint64_t end = p->position + run->size;
+    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
+    uint64_t at = p->position;
+    size_t i = p->next_tensor;
+    *n = 0;
+    while (at < end) {
+        lmc__prediction found = run->prediction;
+        uint64_t stop = end, start = 0; /* of the tensor */
+        uint8_t field[LMC__SEGMENT_SIZE];
+        lmc__segment segment;
+        if (is_by_tensor) {
+            const lmc_tensor *t = &p->file.tensors[i];
+            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
+            start = t->offset;
+            stop = lmc__min64(end, start + t->size);
+            found = lmc__find_prediction(p, t);
+        }
+        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        ++*n;
+        segment.file_number = p->file_number;
+        segment.base = found.base;
+        segment.start = at;
+        segment.size = stop - at;
+        segment.base_offset =
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
+        lmc__put_segment(field, &segment);
+        LMC__TRY(lmc__append(out, field, sizeof field));
+        at = stop;
+    }
+    return LMC_OK;
+}
+#endif /* LMC_NO_ENCODER */
