@@ -2,14 +2,12 @@
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit-exactly: bf16 weights to about
- *   2/3, fp32 to about 5/6
- *   of their size. Every block is checked (CRC-32C), decodes alone, and any tensor or slice can be
- *   read without the rest.
- *   Only where a caller asks for it, moments of optimizers (and other tensors) are quantised: to a
- *   fourth or an eighth, with a known error (2.5).
- *   The format is written down in spec/lmc-format.md; section numbers in this file ("spec 8.2")
- *   refer to it.
+ *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit for bit: bf16 weights to about
+ *   2/3 of their size, fp32 weights to about 5/6, and checkpoints that follow each other to what
+ *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
+ *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
+ *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
+ *   The format is described in spec/lmc-format.md; "spec 8.2" in comments is a section of it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -17,34 +15,31 @@
  *       #define LMC_IMPLEMENTATION
  *       #include "lmc.h"
  *
- *   and everywhere else just #include "lmc.h". No build flags, no other dependency than the C
- *   library.
+ *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
  *
  * CONTRACT
- *   Layers   1 block codec:    buffers in, buffers out; no allocation, no threads.
- *            2 tensor codec:   arrays of any length as a row of blocks; ranges; the caller's
- *            parallel_for.
- *            3 snapshot:       files with names, tensors and an index; callbacks or memory;
- *                              allocates by LMC_REALLOC.
+ *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
+ *            2 tensor codec:  arrays of any length as a row of blocks; ranges; the caller's
+ *                             parallel_for.
+ *            3 snapshot:      files with names, tensors and an index; callbacks or memory;
+ *                             allocates by LMC_REALLOC.
  *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only
- *            on LMC_OK, unless
- *            said otherwise; the contents of destination buffers are undefined after an error.
- *   Bounds   Exactly [ptr, ptr + size) is read or written: no padding, no alignment is asked of the
- *            caller.
- *   Memory   Inputs are never modified. Sizes in bytes are called size or cap, counts of elements
- *            n.
- *   Input    Encoded input may be hostile: it is refused with a status, never trusted. LMC_OK means
- *            fully checked.
- *   Threads  No global state but one atomically set pointer to a constant table. Different objects
- *            may be used by
- *            different threads at once; one object by one thread at a time.
+ *            on LMC_OK, unless said otherwise. After an error the contents of destination buffers
+ *            are undefined.
+ *   Bounds   Exactly [ptr, ptr + size) is read or written. Callers need neither pad nor align.
+ *   Memory   Inputs are never modified. Names: size and cap are bytes, n is a count of elements.
+ *   Input    Encoded input may be hostile. It is refused with a status, never trusted; LMC_OK
+ *            means that everything was checked.
+ *   Threads  The only global state is one pointer to a constant table, set atomically. Different
+ *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os): without it, functions
- *            of many vectors take up to 1 MiB.
- *            Reading through a chain of readers takes 1 KiB more for each link.
+ *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os). Without it, functions
+ *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
+ *            more for each link.
  *
  * CONTENTS
+ *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
@@ -64,23 +59,37 @@
 /* == api.h ======================================================================================== */
 
 /* -- configuration --
- * Define before including, the same way everywhere:
- *   LMC_STATIC           all functions are static (a private copy in each file that implements)
- *   LMC_API              what stands before each public function; default: nothing (static with
- *                        LMC_STATIC)
- * Define with LMC_IMPLEMENTATION only:
- *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL;
- *   default: the C library
- *   LMC_NO_SIMD          compile the portable code only
- *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe,
- *                        SIMD Everywhere, whose
- *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it
- *                        is taken where the compiler's
- *                        flags say that the target has vectors (wasm32: -msimd128), as the tier
- *                        "simde". Ignored elsewhere
- * The tier of the machine's instructions is found at run time, without build flags; 2.8 has
- * functions that query and limit it.
+ * Define these before including lmc.h, the same in every file:
+ *
+ *   LMC_STATIC           all functions are static: a private copy in each file that implements
+ *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *                        LMC_STATIC
+ *
+ * These leave out parts of the library, and the declarations of what is missing; any of them go
+ * together:
+ *
+ *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names. Implies LMC_NO_SALVAGE
+ *   LMC_NO_SALVAGE       reading of damaged files
+ *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
+ *
+ * These matter where LMC_IMPLEMENTATION is defined:
+ *
+ *   LMC_REALLOC(user, ptr, old_size, new_size)
+ *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_NO_SIMD          the portable code only
+ *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
+ *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
+ *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
+ *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *
+ * No build flags select instructions: the best tier of the machine is found at run time. See
+ * "tools" at the end for functions that query and limit it.
  */
+#if defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_SALVAGE)
+#define LMC_NO_SALVAGE
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -108,8 +117,7 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 0
 #define LMC_FORMAT_MINOR 4
 
-/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build.
- */
+/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -117,25 +125,24 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* the call is wrong: NULL, contradictory or out-of-range arguments, calls
-                             out of order */
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* the caller's read callback failed */
     LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
-    LMC_ERR_LIMIT = 8,         /* over a limit of the format or one that the caller set */
+    LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
-    LMC_ERR_READ_BACK = 10, /* the snapshot refers to itself, and there is no read_back callback */
-    LMC_ERR_NOT_LMC = 20,   /* no LMC file: wrong magic */
-    LMC_ERR_VERSION = 21,   /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know */
+    LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
     LMC_ERR_BASE_MISSING = 30, /* a delta without its base */
-    LMC_ERR_BASE_WRONG = 31    /* a base that is not the one the delta was made against */
+    LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
 /* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
@@ -145,8 +152,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind.
- * Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -176,31 +182,31 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as
- * bytes. */
+/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
+ * of unknown dtypes are coded as bytes. */
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes;
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode; decoders need not be told. Numbers are stable. */
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
-    LMC_LEVEL_MAX =
-        1 /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to
-             two thirds of the speed, decodes bf16 and fp32 at two thirds to nine tenths */
+    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
+     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
+    LMC_LEVEL_MAX = 1
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and
- * no two tasks at the same time with the same worker. */
+/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
+ * No two tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after
- * another. */
+/* How to run tasks: run() returns when all n_tasks of them have returned. A NULL lmc_parallel
+ * means: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
     void *user;
@@ -209,16 +215,18 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
- * the size, the width and the CRC-32C of the decoded bytes. A block may be coded against a
- * prediction: any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the
- * block is smaller without, the prediction is not used (at level max: where it is smaller). */
+ * the size, the width and the CRC-32C of the decoded bytes.
+ *
+ * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
+ * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
+ * prediction is not used where a sample says that the block is smaller without it (at level max:
+ * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
 
-/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks
- * have no order. */
+/* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
+ * place is refused. {0, 0} where blocks have no order. */
 typedef struct lmc_position {
     uint32_t run;
     uint32_t block;
@@ -239,30 +247,33 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_bound_block(size_t size);
 
-/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one
- * worker. Any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
+ * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_workspace_size(size_t n);
 
-/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's
- * width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or NULL; it is
- * used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
- * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
+ * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
+ * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size);
+#endif
 
-/* Read the header of the block at src (src_size: at least the header; more may follow) and check
+/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
 LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
                                             lmc_block_info *info);
 
-/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced, also by bytes whose CRC turns out to be wrong:
- * keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and of the output were
- * compared. Time O(size), whatever the input. Errors: those of lmc_read_block_info, DST_TOO_SMALL,
- * WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
+ * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
+ * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
+ * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
+ * touched). */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -290,17 +301,18 @@ enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_M
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the
-                                 update; of moments */
-    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound;
-                                 exceptions do not change */
-    LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
+    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    LMC_MEASURE_UPDATE = 1,
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not change.
+     */
+    LMC_MEASURE_RELATIVE = 2,
+    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost: UPDATE and NMSE by a sample, exceptions left out. Of second moments they
- * are estimated, within a percent or two where errors have nothing to do with the size of the
- * updates, as in all moments measured so far; with tails that outweigh all the rest up to 20 % too
- * low. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
+ * second moments they are estimates: within a percent or two where errors have nothing to do with
+ * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
+ * outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -320,8 +332,8 @@ typedef struct lmc_elements {
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits; /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the
-                      bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
+                                 keeps to the bound */
     enum lmc_measure measure; /* of the bound */
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
@@ -343,11 +355,10 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
-    int is_lossless;    /* 1: it keeps the tensor as it is */
-    const char *reason; /* why; "" if it does not */
-    int is_grid;        /* 1: a uniform grid; 0: a table found by k-means */
-    unsigned
-        n_codes; /* of the table, zero included, or points of the grid that occur in the sample */
+    int is_lossless;       /* 1: it keeps the tensor as it is */
+    const char *reason;    /* why; "" if it does not */
+    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    unsigned n_codes;      /* of the table, zero included; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
@@ -356,8 +367,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
                                                lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. Again: no change.
- * Errors: ARGUMENT. */
+ * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
+ * nothing. Errors: ARGUMENT. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
 #endif
@@ -375,10 +386,10 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     uint64_t prediction_size;     /* must be the tensor's size */
-    const lmc_quantizer
-        *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second
-                     moment, that, as decoded, is the prediction, also of decoding. Size and number
-                     of blocks are as with a prediction; decode with the same log2_block */
+    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
+     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
+     * blocks are as with a prediction; decode with the same log2_block. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor_options;
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
@@ -388,20 +399,22 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
  * illegal. */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor()
- * always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG
- * (prediction_size). */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
+ * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
+ * BASE_WRONG (prediction_size). */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
+#endif
 
-/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole
- * tensor: 0, total_size. Only blocks in the range are decoded; finding them walks the block headers
- * before it. size bytes are written to dst. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run and parallel as above; dtype
- * and log2_block are not used but for the workspace (log2_block: at least the one used to encode,
- * dtype: the same). To apply a delta in place, decode a whole tensor to where its prediction is;
+/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
+ * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
+ * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
+ * bytes after the last block needed are not looked at. options: run, parallel and prediction as
+ * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
+ * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
@@ -411,6 +424,10 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
+ * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
+ * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
+ * one, its base.
+ *
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
@@ -427,23 +444,21 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes; for dtypes with a number: the product of shape times bits, over 8,
-                      exactly */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero
-                                            while not known */
+    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    /* Set by readers and lmc_identify_file (spec 9.2); zero while not known. */
+    uint8_t identity[LMC_IDENTITY_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    lmc_loss loss; /* set by readers; the writer keeps it, if quantizer does not say otherwise. All
-                      zero: exact */
-    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or
-                              NULL. Must outlive the writer. One fitted with a second moment wants a
-                              twin: where that is, with LMC_CONVERT_NONE */
+    /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
+    lmc_loss loss;
+    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
+     * writer. One that was fitted with a second moment wants a twin: where that is, with
+     * LMC_CONVERT_NONE. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor;
 
-#endif /* LMC_NO_SNAPSHOT */
-
-/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
- * themselves. */
+/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
+ * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
+ * have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -454,14 +469,12 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find
- * twins. */
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
+ * who look for twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
-#ifndef LMC_NO_SNAPSHOT
 typedef struct lmc_file {
-    const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
-                         only file */
+    const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
     enum lmc_file_kind kind;
     uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
     int has_mode;      /* 1: mode is set */
@@ -475,7 +488,7 @@ typedef struct lmc_file {
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
 
-/* Allocation: LMC_REALLOC is called with alloc_user, NULL if never set. */
+/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     int (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -494,9 +507,9 @@ typedef struct lmc_stream {
     void *user;
 } lmc_stream;
 
-/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from
- * all zero, end with lmc_free_memory); a source that reads data; a stream that reads data from
- * position to size. */
+/* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
+ * with lmc_free_memory); a source that reads data; a stream that reads data from position to size.
+ */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -504,15 +517,16 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a
- * reader (lmc_make_reader_base) or by lmc_identify_file. Whoever restores the delta needs one of
+/* The snapshot that another one, a delta, is coded against: files whose identities are known, from
+ * a reader (lmc_make_reader_base) or from lmc_identify_file. To restore the delta takes a base of
  * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
- * stand (of several, the one in the file of the same path), and files without tensors by path. */
+ * stand (of several, the one in the file of the same path); files without tensors are matched by
+ * path. */
 typedef struct lmc_base {
     size_t n_files;
-    const lmc_file *(*get_file)(void *user,
-                                size_t file_number); /* valid as long as the base is in use */
-    /* all of it; or LMC_ERR_READ, or what is wrong with the base: whoever asked gets that */
+    /* The result must be valid as long as the base is in use. */
+    const lmc_file *(*get_file)(void *user, size_t file_number);
+    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -525,35 +539,40 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_ENCODER
-/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
- * stream), end_file; again; finish -- */
+/* -- writer --
+ * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
+ * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
 typedef struct lmc_writer lmc_writer;
 
-typedef struct lmc_writer_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the writer */
-    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, as of tensors */
+/* All zero: the defaults. */
+typedef struct lmc_writer_options {
+    const lmc_parallel *parallel; /* must outlive the writer */
+    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: as tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base; /* or NULL; must outlive the writer */
-    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *read_back_user;
 } lmc_writer_options;
 
-/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of
- * about 13 bytes for each element of a block; as much again as the 2 MiB for lmc_write_stream; one
- * block more, for files of unknown size 16 MiB (48 for lmc_write_stream); 12 bytes for each tensor
- * that begins in a block in flight; and the index: 8 bytes per block, about 200 per tensor, its
- * name included. What the sink is given may lag behind by one wave of blocks. With a parallel the
- * sink is called by any of its workers, and at the same time as the stream of lmc_write_stream, but
- * never twice at once. */
+/* Memory:
+ *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
+ *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
+ *                    a block
+ *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
+ *   for the index    8 bytes for each block, about 200 for each tensor, its name included
+ *   in flight        12 bytes for each tensor that begins in a block
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
+ * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
+ * at once. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options);
-/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says
- * how to code the bytes that belong to no tensor (raw arrays). */
+/* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
+ * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
                                        enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
@@ -568,8 +587,8 @@ LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
  * fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                          size_t size);
-/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the
- * writer only repeats it. */
+/* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
+ * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 /* Identity of the snapshot; known after finishing. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
@@ -577,8 +596,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-
-#endif /* LMC_NO_ENCODER */
+#endif                                            /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -587,20 +605,21 @@ typedef struct lmc_limits {  /* 0: the default */
     uint64_t max_total_size; /* bytes of all files together; default: no limit */
 } lmc_limits;
 
-typedef struct lmc_restore_options { /* all zero: defaults */
+/* All zero: the defaults. */
+typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     lmc_limits limits;
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    int (*begin_file)(void *user, const lmc_file *file,
-                      size_t file_number); /* path was checked: relative, no ".." */
-    int (*write)(void *user, const void *data,
-                 size_t size); /* the file's next bytes, already checked block by block */
-    int (*end_file)(void *user, const lmc_file *file,
-                    size_t file_number); /* size and crc are now known */
+    /* The path was checked: relative, no "..". */
+    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    /* The file's next bytes, already checked block by block. */
+    int (*write)(void *user, const void *data, size_t size);
+    /* The file's size and crc are known now. */
+    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's
-     * thread, never beside write() */
+    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
+     * caller's thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     int in_place;    /* 1: write() overwrites the base, which read_back reads; see below */
@@ -610,25 +629,29 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
  * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream, and twice the index. The stream is read ahead, to its end. With a
- * parallel, its read() and write() are called by any of the workers, and at the same time, but
- * neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing
- * else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that
- * say what is wrong with the input. Of a wrong base nothing is written.
+ * the writer with a stream, and twice the index. The stream is read ahead, to its end.
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the
- * delta with a reader first: that finds one that is cut short, and lmc_can_restore_in_place tells
- * whether the files can stay where they are. The caller makes sure of the base's identity
- * (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
- * compared before the block is written; and as nothing else is compared with the target,
- * begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- * lies outside of it. write() gets one or more whole blocks. One that is half written when the
- * program dies can be decoded no more, so keep what write() gets elsewhere, synced, until it is
- * where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the next
- * attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done
- * within a block or beyond the end ARGUMENT. After any error what was written stays, and the target
- * is neither the one nor the other: go on later, with an intact copy of the same delta.
- */
+ * With a parallel, the stream's read() and write() are called by any of the workers: at the same
+ * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
+ * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ *
+ * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ *
+ * - Before: open the delta with a reader. That finds a delta that is cut short, and
+ *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
+ *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path,
+ *   kind or size there, and read_back() what lies outside of it.
+ * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
+ *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
+ *   belongs, also after a crash.
+ * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
+ *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ *   beyond the end: ARGUMENT.
+ * - After any error what was written stays, and the target is neither the one nor the other: go on
+ *   later, with an intact copy of the same delta. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -637,30 +660,32 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 
 typedef struct lmc_reader lmc_reader;
 
-typedef struct lmc_reader_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the reader */
+/* All zero: the defaults. */
+typedef struct lmc_reader_options {
+    const lmc_parallel *parallel; /* must outlive the reader */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used: in a
-                             chain of deltas, each a lender to the next, there are buffers only
-                             once, and no two readers may be in use at the same time */
-    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range. With
-                             LMC_NO_SALVAGE opening is LMC_ERR_UNSUPPORTED then */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
  * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; reading needs the base then (LMC_ERR_BASE_MISSING). */
+ * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one.
- */
+/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -674,16 +699,16 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
- * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
- * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
- * where the second moment is. */
+/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
+ * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
+ * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
+ * one: where the second moment is. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
-/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
- * there is none. */
+/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
+ * zeros for the identity, if this is one. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
                                        uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
@@ -693,15 +718,14 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
                                         uint8_t base_identity[LMC_IDENTITY_SIZE],
                                         uint32_t *chain_depth);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. Links of a chain that have their tensors in one order take time in proportion to their
- * number. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and for each link where that is so, the factors multiply: restore such a base
- * to files first. */
+ * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
+ * length. Where many small tensors are in another order than in the base, a block may be decoded
+ * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files
- * of the same paths, kinds and sizes, and each prediction by the base lies where what it predicts
- * will lie. Without a base: 0 if the snapshot is no delta, or shows of itself that this cannot be;
- * else 1. (0, too, if there is no memory to find out.) */
+/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
+ * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
+ * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
+ * (0, too, if there is no memory to find out.) */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
@@ -712,47 +736,48 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
-/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader.
- */
+/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
+ * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they
- * hold more: for listings. */
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
+ * they hold more. For listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
- * A reader that is opened with options.salvage reads through the file, and finds the sections and
- * the headers of blocks wherever they are: the index, if that is intact, else the sections say
- * where each block belongs. Bytes that source.read_at fails to read count as damaged. Files,
- * tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands
- * out all that there is. A base is wanted for the blocks that were coded against it, and only for
- * these; what a base in the form of such a reader has lost is lost here, too.
+ * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * and the headers of blocks wherever they are, and learns from the index, or from the sections if
+ * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
+ * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
+ * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
+ * against it. Where the base is such a reader itself, what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage, and blocks that are in a wrong place, not forgery. If the index is lost, a block of
- * another LMC file that has the same number and size in a run of the same number is as good as the
- * right one; where both are found, both are refused. With the index it is told by its Header_CRC;
- * in the end the identities tell (lmc_confirm). A file whose FILE section is lost has size
- * LMC_UNKNOWN_SIZE and path "".
+ * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
+ * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
+ * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * size LMC_UNKNOWN_SIZE and path "".
  *
- * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells),
+ * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
- * whatever the input. Memory: as other readers, without an index 40 bytes for each header of a
+ * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    enum lmc_status
-        status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ:
-                   it cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a
-                   prediction of its own snapshot is lost: what that gives */
-    const void *data;      /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    lmc_position position; /* of the block; UINT32_MAX where no run is known, the first of several
-                              blocks in a row that are lost */
+    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+     * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
+     * lost: what that gives. */
+    enum lmc_status status;
+    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is known.
+     */
+    lmc_position position;
 } lmc_range;
 
 /* The next range: block by block, and what is lost between them, front to back through all files.
@@ -761,20 +786,19 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete; /* 1: nothing followed what was found, so there are no files nobody knows of */
+    int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks; /* places where something else stood than what should follow */
     size_t
-        n_sections; /* of files and runs, found damaged (of others, only their absence is known) */
+        n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that
- * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
- * whole or the index is lost. */
+/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
+ * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
+ * is not whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
-
 #endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -792,14 +816,14 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4
 };
 #define LMC_TIER_COUNT 5
-LMC_API const char *lmc_tier_name(
-    enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
+/* "scalar", "neon", "avx2", "avx512", "simde" */
+LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_get_tier(void);
-/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests
- * and measurements); the last one lifts the limit. Thread-safe; affects calls that start later. */
+/* Uses this tier or, where it is missing, the next one of a smaller number that is there: for tests
+ * and measurements. The last tier lifts the limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -2746,56 +2770,135 @@ LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 
 /* == kernels/residual.h =========================================================================== */
 
-/* The residual of an element against its prediction, and back (spec 7.2). */
+/*
+ * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
+ * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
 
-/* Integers of 8 * width bits in 64. */
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (ordered - (base & below)) & all;
     if (!subtract) return v ^ base;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-/* The inverse. */
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
     if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-
 #if LMC__NEON
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/residual_vec.inl -- */
+/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
+ * for each tier, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
+
 #if LMC__X86
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-#endif
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
 
 /* == kernels/crc32c.h ============================================================================= */
@@ -3047,14 +3150,30 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/split_join.h ========================================================================= */
 
-/* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
+/*
+ * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
+ * and written exactly, of any alignment. The rotation brings the exponent of a float into a byte of
+ * its own, the top one, and its sign to the lowest bit.
+ */
+
+/* Constant widths let the compiler unroll what is called. The flag is a constant for the scalar
+ * bodies only, which lose up to half their speed otherwise. */
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2)
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3084,7 +3203,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* -- 6.3 join: the inverse of split -- */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -3118,177 +3236,351 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1:                                                                                        \
-        if (rotate) {                                                                              \
-            call(1, 1);                                                                            \
-        } else {                                                                                   \
-            call(1, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        if (rotate) {                                                                              \
-            call(2, 1);                                                                            \
-        } else {                                                                                   \
-            call(2, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        if (rotate) {                                                                              \
-            call(4, 1);                                                                            \
-        } else {                                                                                   \
-            call(4, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    default:                                                                                       \
-        if (rotate) {                                                                              \
-            call(8, 1);                                                                            \
-        } else {                                                                                   \
-            call(8, 0);                                                                            \
-        }                                                                                          \
-    }
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
-#define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
- * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
- * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
- * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
- * to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
-            t[(r + s) * half + j] =                                                                \
-                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }                                                                                              \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
-                           v[(r + s) * half + j]);                                                 \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
-                                          unsigned width, int rotate)                              \
-    {                                                                                              \
-        lmc__planes rest;                                                                          \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
-            }                                                                                      \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
-    }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
-                                         unsigned width, int rotate)                               \
-    {                                                                                              \
-        lmc__const_planes rest;                                                                    \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
-            }                                                                                      \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
-    }
-#endif
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate)
+{
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
 
 #if LMC__NEON
-
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
-
-        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                    unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/split_join_vec.inl -- */
+/* split and join for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
+ * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
+ * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll. */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* Elements to planes, in place. */
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+/* And back. */
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
-#define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
-
-#if LMC__AVX2_TEXT
 #endif
 
 #if LMC__X86
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
-                                                  size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                                   size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX512
-    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                  unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate){
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4119,127 +4411,29 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 
 /* == kernels/fold.h =============================================================================== */
 
-/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
- * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
- * which is zero. symbols == high is legal. --
- * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at
- * `symbols`; all rows are lists -- */
+/*
+ * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
+ * as one symbol. With extra = 2, of the two top bytes of n elements:
+ *
+ *     high  hhhhhhhh     low  xxllllll
+ *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
+ *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *
+ *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
+ *     packed, row 0   ..llllll ..llllll ...                              |
+ *             row 1                              ..llllll ...            |
+ *             row 2                                          ...         |
+ *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
+ *                        3..2 in row 1, 5..4 in row 2
+ *
+ * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
+ * one of the last elements, those from packed_size on, of which there are at most `row`.
+ *
+ * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
+ * number `first` on, whose symbols are at `symbols`. All rows are lists.
+ */
 
-/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray
- * bits a select removes. `tail`: these elements are behind packed_size, and packed is where the
- * field of the first is in row 0; else it is where its byte is. */
-#define LMC__DEFINE_JOINT(isa, inline_isa, vector)                                                 \
-    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, \
-                                           const uint8_t *low, size_t n, unsigned extra,           \
-                                           unsigned offset, size_t row, int tail)                  \
-    {                                                                                              \
-        const vector field = lmc__splat_##isa((1u << extra) - 1),                                  \
-                     rest = lmc__splat_##isa(255u >> extra);                                       \
-        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255),                          \
-                     zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255);      \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i);              \
-            lmc__store_##isa(symbols + i,                                                          \
-                             lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), \
-                                                              lmc__shl_##isa(h, extra)),           \
-                                            to));                                                  \
-            if (tail) {                                                                            \
-                unsigned b;                                                                        \
-                for (b = 0; b < 8 - extra; b += extra) {                                           \
-                    uint8_t *const p = packed + b / extra * row + i;                               \
-                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b),   \
-                                                          lmc__load_##isa(p)));                    \
-                }                                                                                  \
-            } else {                                                                               \
-                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero));                    \
-            }                                                                                      \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */         \
-    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra)    \
-    {                                                                                              \
-        vector r = lmc__splat_##isa(0);                                                            \
-        unsigned b;                                                                                \
-        for (b = 0; b < 8 - extra; b += extra)                                                     \
-            r = lmc__select_##isa(                                                                 \
-                lmc__splat_##isa(((1u << extra) - 1) << b),                                        \
-                lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r);      \
-        return r;                                                                                  \
-    }                                                                                              \
-    /* *high: symbols, *low: what is packed; to the bytes */                                       \
-    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra,              \
-                                           unsigned offset)                                        \
-    {                                                                                              \
-        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from);       \
-        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255),                 \
-                     upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255);         \
-        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra),       \
-                                  lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
-        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255),                    \
-                                 lmc__shl_##isa(s, 8 - extra), *low);                              \
-    }                                                                                              \
-    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols,  \
-                                             const uint8_t *packed, size_t n, unsigned extra,      \
-                                             unsigned offset, size_t row, int tail)                \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            vector h = lmc__load_##isa(symbols + i),                                               \
-                   l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra)                       \
-                            : lmc__load_##isa(packed + i);                                         \
-            lmc__unfold_step_##isa(&h, &l, extra, offset);                                         \
-            lmc__store_##isa(high + i, h);                                                         \
-            lmc__store_##isa(low + i, l);                                                          \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed,               \
-                                                  const uint8_t *high, const uint8_t *low,         \
-                                                  size_t n, const lmc__joint *joint)               \
-    {                                                                                              \
-        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size);                   \
-        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, \
-                                                            joint->offset, row, 0)                 \
-                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, \
-                                                            joint->offset, row, 0);                \
-        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);                              \
-        if (n == n_main) return;                                                                   \
-        symbols += n_main;                                                                         \
-        high += n_main;                                                                            \
-        low += n_main;                                                                             \
-        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1,    \
-                                                     joint->offset, row, 1)                        \
-                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2,    \
-                                                     joint->offset, row, 1);                       \
-        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n,       \
-                       joint);                                                                     \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__unfold_##isa(                                               \
-        uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first,  \
-        size_t n, const lmc__joint *joint)                                                         \
-    {                                                                                              \
-        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size;          \
-        const size_t n_main = first < size ? lmc__min(n, size - first) : 0;                        \
-        size_t i = joint->extra == 1                                                               \
-                       ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1,     \
-                                                (unsigned)offset, row, 0)                          \
-                       : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2,     \
-                                                (unsigned)offset, row, 0);                         \
-        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);                     \
-        if (n == n_main) return;                                                                   \
-        packed += first + n_main - size;                                                           \
-        i = joint->extra == 1                                                                      \
-                ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 1, (unsigned)offset, row, 1)                  \
-                : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 2, (unsigned)offset, row, 1);                 \
-        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i,  \
-                         n, joint);                                                                \
-    }
-
-/* The bits of element i of the byte below the top one that are packed. */
+/* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
@@ -4281,22 +4475,492 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
     }
 }
 
-#define LMC__TARGET_scalar
-LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
+/* The tiers. */
+#define LMC__ISA(name) lmc__##name##_scalar
+#define LMC__VECTOR uint64_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+/* fold and unfold for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
+ * removes them. `extra` is a constant where these are inlined. */
+
+/* high and low to symbols. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
+ * row 0. */
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+/* And back. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+/* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
+ * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
+ * than the offset's. */
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 #if LMC__NEON
-#define LMC__TARGET_neon
-LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__AVX2_TEXT
-#define LMC__TARGET_avx2 LMC__AVX2
-LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__X86
-#define LMC__TARGET_avx512 LMC__AVX512
-LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 /* == kernels/root.h =============================================================================== */
@@ -4459,9 +5123,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
                                  lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4553,9 +5217,9 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
                                  lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4756,9 +5420,9 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
                                 lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
                                 lmc__count_ones_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4884,11 +5548,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
                                 lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
                                 lmc__count_ones_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+#define LMC__CALL(w)                                                                               \
+    crc = root == NULL                                                                             \
+              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
           : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -6011,9 +6676,18 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
     memcpy(dst, src, size);
 }
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
- * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
- * does it (clang does not tell of -freciprocal-math alone). */
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -6024,256 +6698,801 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 #else
 #define LMC__VECTORS 0
 #endif
+
 #if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
-    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
-    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
-    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
-    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
-    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
-                                                const lmc__grid *grid)                             \
-    {                                                                                              \
-        lmc__i32_##isa p, above;                                                                   \
-        memcpy(&p, second, sizeof p);                                                              \
-        p &= 0x7FFFFFFF;                                                                           \
-        above = p > (int32_t)grid->floor;                                                          \
-        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
-        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
-        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
-        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
-        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
-    }                                                                                              \
-    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
-                                                 const lmc__i32_##isa *scale, int32_t min)         \
-    {                                                                                              \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q;                                                                          \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
-        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
-        memcpy(dst, &v, sizeof v);                                                                 \
-    }                                                                                              \
-    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
-                                              uint32_t scale, const lmc__grid *grid,               \
-                                              int32_t limit, int is_signed)                        \
-    {                                                                                              \
-        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
-                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q, t, sign, is;                                                             \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        is = t != 0;                                                                               \
-        t -= 1;                                                                                    \
-        sign = t << 31;                                                                            \
-        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
-        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
-        q = LMC__PICK(t, limit, q);                                                                \
-        t = q < -limit;                                                                            \
-        q = LMC__PICK(t, -limit, q);                                                               \
-        q *= (int32_t)grid->step;                                                                  \
-        t = q > high;                                                                              \
-        q = LMC__PICK(t, high, q);                                                                 \
-        t = q < low;                                                                               \
-        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
-        if (is_signed) q |= sign;                                                                  \
-        q &= is;                                                                                   \
-        memcpy(dst, &q, sizeof q);                                                                 \
-    }                                                                                              \
-    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
-                                                  uint32_t scale, const lmc__grid *grid)           \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-        if (grid->is_log) {                                                                        \
-            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
-            if (grid->is_signed)                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
-            else                                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
-        } else {                                                                                   \
-            lmc__i32_##isa scales = {0};                                                           \
-            scales += (int32_t)scale;                                                              \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
-        }                                                                                          \
-        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
-    }                                                                                              \
-    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
-                                                     const uint8_t *second, size_t n,              \
-                                                     const lmc__grid *grid)                        \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
-        }                                                                                          \
-        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
-    }                                                                                              \
-    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
-     * become. */                                                                                  \
-    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
-                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
-                                                 lmc__i32_##isa *exceptions)                       \
-    {                                                                                              \
-        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
-        lmc__u16_##isa narrow;                                                                     \
-        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
-        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
-        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
-        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
-        memcpy(symbols, &narrow, sizeof narrow);                                                   \
-        *exceptions -= is_bad;                                                                     \
-    }                                                                                              \
-    inline_attribute void lmc__quantize_step_##isa(                                                \
-        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-        lmc__i32_##isa *exceptions)                                                                \
-    {                                                                                              \
-        lmc__i32_##isa x, y, above, q;                                                             \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&x, src, sizeof x);                                                                 \
-        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
-        y = (lmc__i32_##isa)v;                                                                     \
-        above = y > 0x47800000; /* 65536.0 */                                                      \
-        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
-        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
-        y = x >> 31;                                                                               \
-        q = (q ^ y) - y;                                                                           \
-        y = q - grid->min;                                                                         \
-        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
-        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-    }                                                                                              \
-    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
-    {                                                                                              \
-        size_t sum = 0;                                                                            \
-        unsigned i;                                                                                \
-        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
-        return sum;                                                                                \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_rows_##isa(                                              \
-        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
-    {                                                                                              \
-        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
-        size_t i = 0;                                                                              \
-        scales += (int32_t)scale;                                                                  \
-        if (grid->is_log) {                                                                        \
-            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
-             * of two from step on (Hacker's Delight, 10-9) */                                     \
-            const uint32_t offset = scale + lmc__lowest(grid);                                     \
-            unsigned log2 = 0;                                                                     \
-            uint64_t magic;                                                                        \
-            int is_power;                                                                          \
-            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
-            is_power = (uint32_t)1 << log2 == grid->step;                                          \
-            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
-            for (; i + lanes <= n; i += lanes) {                                                   \
-                lmc__i32_##isa x, is_bad;                                                          \
-                lmc__u32_##isa u, t;                                                               \
-                memcpy(&x, src + 4 * i, sizeof x);                                                 \
-                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
-                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
-                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
-                if (is_power) t = u >> log2;                                                       \
-                else {                                                                             \
-                    const lmc__u64_##isa even =                                                    \
-                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
-                    const lmc__u64_##isa odd =                                                     \
-                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
-                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
-                }                                                                                  \
-                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
-                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
-                else is_bad |= x >> 31;                                                            \
-                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
-                                       &exceptions);                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
-        return lmc__sum_##isa(exceptions) +                                                        \
-               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
-                                                        const uint8_t *second, size_t n,           \
-                                                        const lmc__grid *grid)                     \
-    {                                                                                              \
-        lmc__i32_##isa exceptions = {0};                                                           \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
-        }                                                                                          \
-        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
-                                                                         second + 4 * i, n - i,    \
-                                                                         grid);                    \
-    }                                                                                              \
-    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
-                                                        uint32_t *count)                           \
-    {                                                                                              \
-        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
-        uint32_t rest;                                                                             \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__u32_##isa x;                                                                      \
-            lmc__i32_##isa is;                                                                     \
-            memcpy(&x, src + 4 * i, sizeof x);                                                     \
-            x &= 0x7FFFFFFFu;                                                                      \
-            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
-            counts -= is;                                                                          \
-            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
-        }                                                                                          \
-        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
-        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
-        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
-    }                                                                                              \
-    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
-                                                  const uint8_t *low, size_t n, unsigned low_bits) \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__u8_##isa h, l;                                                                    \
-            lmc__w16_##isa s;                                                                      \
-            memcpy(&h, high + i, sizeof h);                                                        \
-            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
-            if (low) {                                                                             \
-                memcpy(&l, low + i, sizeof l);                                                     \
-                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
-            }                                                                                      \
-            memcpy(symbols + i, &s, sizeof s);                                                     \
-        }                                                                                          \
-        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
-    }                                                                                              \
-    attribute static void lmc__cut_symbols_##isa(                                                  \
-        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__w16_##isa s;                                                                      \
-            lmc__u8_##isa part;                                                                    \
-            memcpy(&s, symbols + i, sizeof s);                                                     \
-            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
-            memcpy(high + i, &part, sizeof part);                                                  \
-            if (!low) continue;                                                                    \
-            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
-            memcpy(low + i, &part, sizeof part);                                                   \
-        }                                                                                          \
-        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
-    }
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
 #if LMC__NEON
-LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/grids_vec.inl -- */
+/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
+ * between
+ *
+ *     LMC__LANES        elements of 32 bits in a vector
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Each function has the name of the scalar one, and each line of a
+ * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
+ * element; LMC__PICK chooses by that. */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow. */
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
+ * that are no normal numbers are not either, but +0 always is: symbol 0. */
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+/* lowest: the scale plus the distance to the lower border of the lowest point. */
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 #if LMC__X86
-LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
-LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
@@ -6588,12 +7807,21 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+/* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
+static int lmc__rotates(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
+}
+
 /* == codec/half.h ================================================================================= */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
- * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
- * should. */
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
 /* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -6602,6 +7830,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -6620,6 +7850,8 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
+#ifndef LMC_NO_SNAPSHOT
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -6632,6 +7864,7 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
 }
+#endif
 
 /* == codec/tree.h ================================================================================= */
 
@@ -6968,11 +8201,27 @@ typedef struct lmc__encoder {
 
 /* == codec/block_header.h ========================================================================= */
 
-/* The 24 bytes in front of each block (spec 7), written and read. They say all that is needed to
- * find the next block and to decode this one, but for its position, which their CRC covers: a block
- * that stands in another's place is refused as damaged. */
+/* The 24 bytes in front of each block (spec 7), written and read:
+ *
+ *     0  sync B1         a mark to look for in damaged files
+ *     1  coding          width | residual | joint | layout, see below
+ *     2  prediction      0: none; 1: the bytes that the caller or the run says
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 7.3)
+ *     4  n               elements
+ *     8  payload size    bytes that follow the header
+ *    12  content CRC     of the decoded bytes
+ *    16  base CRC        of the prediction; 0 without
+ *    20  header CRC      of position and bytes 0 .. 19
+ *
+ * That is all it takes to find the next block and to decode this one. The position, run and number
+ * of the block, is not stored, as both sides know it. The header's CRC covers it, so a block that
+ * stands in another's place is refused like a damaged one.
+ *
+ * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
+ * a mask mostly decodes to something. */
 
-/* The parts of byte 1, Coding. */
+/* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
+ * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
 #define LMC__RESIDUAL_SUBTRACT 4u
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
@@ -6982,6 +8231,7 @@ typedef struct lmc__block_crcs {
     uint32_t content, base;
 } lmc__block_crcs;
 
+/* CRC of the position, as if it stood in front, and of the header up to the CRC itself. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
                                      lmc_position position)
 {
@@ -6996,7 +8246,14 @@ static unsigned lmc__log2_width(unsigned width)
     return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
 }
 
+/* The largest block: its elements stored. */
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
 #ifndef LMC_NO_ENCODER
+/* coding, prediction, grouping: bytes 1 to 3. */
 static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
                                   unsigned grouping, size_t n, size_t payload_size,
                                   lmc__block_crcs crcs, const lmc__kernels *k,
@@ -7014,10 +8271,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written so. First what another version
- * may mean (UNSUPPORTED), or its blocks would be called corrupt; then numbers, from which the size
- * of the block follows; then which parts go together, by layout. Nothing of the payload is looked
- * at. The order is that of spec 7 (Checks), where a block breaks two rules. */
+/* A header whose CRC was right, so what breaks a rule was written like that.
+ *
+ * The order of checks is that of spec 7: it decides which error is reported where a block breaks
+ * two rules, and the conformance vectors test it.
+ *
+ *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
+ *      called corrupt
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
+ *      block is larger than its elements and a header
+ *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
+ *      or F32, with nothing else; joint planes need two planes and no prediction
+ *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
+ *      classes leave out, so there must be classes
+ *
+ * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];
@@ -7080,6 +8348,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
 /* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
  * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
 
+#ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
  * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
@@ -7161,6 +8430,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         i += n_of[length];
     }
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan.h ================================================================================= */
 
@@ -7172,6 +8442,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  * all but agree that digit would decide what is written. The same input must give the same bytes on
  * every machine. */
 
+#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -7334,9 +8605,11 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/sample.h =============================================================================== */
 
+#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
@@ -7370,7 +8643,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 }
 
 /* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
+ * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -7390,6 +8663,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
+ */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {
@@ -7487,6 +8762,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_list.h ============================================================================= */
 
@@ -7507,11 +8783,17 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
  * and the list, which partitioning has overwritten, is gone. */
 
+#ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. */
+ * tree adds to the entropy is counted as a 200th.
+ *
+ * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
+ * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
+ * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
+ * numbers for each mask. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
     const uint64_t information =
@@ -7625,14 +8907,21 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room. */
+ * spare: a list of n. Returns 0 if there is no room.
+ *
+ * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
+ * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
     const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
     lmc__children children;
-    unsigned flat_depth, mode_size;
-    size_t n_right;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
@@ -7651,7 +8940,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
         return 1;
     }
     children = lmc__get_children(tree, node);
-    mode_size = lmc__has_mode(node.nesting, n);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
     mask = e->out + mode_size;
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
@@ -7664,7 +8953,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+ * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -7685,6 +8975,7 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
+/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
     if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
@@ -7770,8 +9061,9 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
- * there is no room. */
+#ifndef LMC_NO_QUANTIZE
+/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
+ * work and spare are lists. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, enum lmc_level level)
 {
@@ -7786,6 +9078,8 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_planes.h ========================================================================== */
 
@@ -7805,6 +9099,7 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * real blocks. The rest is packed without the gaps. The price is a larger tree, and a decoder that
  * puts the planes together again. */
 
+#ifndef LMC_NO_ENCODER
 /* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables in
  * turn, as for bytes: one would wait for its own last increment where neighbours are equal. With W
  * bits in an element, they are its bits W-2 to W-11 if it is rotated, else W-1 to W-10: all of them
@@ -7936,6 +9231,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
     return 1;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_planes.h =========================================================================== */
 
@@ -7950,7 +9246,9 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * Planes that stay raw are written by the split where they will stand in the payload, as long as
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
-/* The planes of a block, and how to make them again. */
+#ifndef LMC_NO_ENCODER
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -8007,7 +9305,16 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0. */
+ * elements have been read, also if the result is 0.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload
+ *
+ * With joint coding the packed rest of a plane comes before the top plane, as its place in the
+ * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
+ * not fit, raw would not do either: the symbols alone do not restore the plane. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -8064,6 +9371,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_delta.h =========================================================================== */
 
@@ -8081,6 +9389,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
+#ifndef LMC_NO_ENCODER
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
@@ -8098,7 +9407,10 @@ typedef struct lmc__delta {
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-/* The bucket of a residual: 0 .. 15, then two for each octave. */
+/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
+ * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
+ * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
+ * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
@@ -8139,6 +9451,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
+ */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -8179,7 +9493,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Merges class c with the next one; those behind move up. */
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -8197,7 +9512,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits. */
+ * delta->grouping, subtract and bits.
+ *
+ * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
+ * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
+ * which there may be 256. */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -8321,7 +9640,11 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction. */
+ * whatever the sample says, so that a block never gets larger by its prediction.
+ *
+ * The estimates for both ways come from one sample and are off by some percent, so they decide only
+ * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
+ * after all is compared with the other way. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -8350,6 +9673,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_delta.h ============================================================================ */
 
@@ -8366,6 +9690,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
+#ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
@@ -8376,7 +9701,10 @@ typedef struct lmc__grouped {
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask. */
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
+ * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
+ * zero.) */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -8431,7 +9759,10 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. Returns 0 if there is no room. */
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements. That takes as long as the first time, but it happens only where a sample was
+ * unlucky; a copy of each list would cost every block something. Those that are written already are
+ * made for nothing, and come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -8445,7 +9776,10 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are, and it takes the prediction's CRC on the way. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -8476,6 +9810,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_block.h ============================================================================ */
 
@@ -8483,6 +9818,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_bound_block says. */
 
+#ifndef LMC_NO_ENCODER
 /* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
@@ -8576,7 +9912,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -8596,11 +9932,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
  * and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
@@ -8617,6 +9948,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/get_list.h ============================================================================= */
 
@@ -8841,7 +10173,9 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *                                                                                        +-> CRC
  */
 
-/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
+ * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
+ * gaps that belong to no element must be zero, as all unused bits. */
 static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
 {
     size_t i;
@@ -8884,7 +10218,9 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. */
+/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
+ * before the join: what is left over is an error that must not be found after the output is
+ * written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -8921,12 +10257,23 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_delta.h ============================================================================ */
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
- * read twice: once to count the elements of each class, which says how long the lists are, and for
- * its CRC, before anything is written; and once when the kernel ungroup takes each element's
- * residual from the list of its class and adds the prediction. The output may be the prediction
- * itself: an element of it is read before it is written, at the same place. Without classes and a
- * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+ *
+ *     prediction -> keys -> elements of each class, CRC
+ *     payload    -> lists of each class and plane, as long as that
+ *     prediction, lists -> residual by residual -> elements, CRC
+ *
+ * The prediction is read twice. First by the kernel count_classes: how many elements each class has
+ * says how long its lists are, and the CRC says whether it is the right prediction, before anything
+ * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
+ * class and adds it.
+ *
+ * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
+ * of them, before it writes at the same place, and nothing reads that place later: the lists lie
+ * elsewhere, and the classes were counted before.
+ *
+ * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ */
 
 /* What the start of the payload says. */
 typedef struct lmc__grouped_payload {
@@ -8937,7 +10284,11 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+ *
+ * The prediction is compared when the thresholds are known and before any mask is read, for with
+ * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
+ * be BASE_WRONG, not CORRUPT. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -8971,8 +10322,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
- * between the coded ones. */
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
+ * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
+ * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
+ * where all are, the list is used as it is. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -8994,7 +10347,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. */
+/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
+ * constants are written out; that is rare, so it need not be fast. */
 static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
                                        size_t n, unsigned width, int rotate, uint32_t *crc)
 {
@@ -9065,6 +10419,19 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the others.
  *
+ * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
+ * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ *
+ * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
+ * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
+ *
  * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
  * of reach): it is stored as it is. */
 
@@ -9112,15 +10479,29 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
- * block CRCs, identities and later predictions are all of the restored elements, never of those
- * that came in. */
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-/* The elements of a block. */
+/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as many; NULL if there is none */
-    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
     size_t n;
 } lmc__quant_source;
 
@@ -9135,7 +10516,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
  * LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
@@ -9168,17 +10550,24 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser. */
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
 typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
-    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
-                                 there are no low bits */
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
 } lmc__quant_strip;
 
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
- * `room` or those of the strip. */
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -9192,16 +10581,18 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     }
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) strip->high[i] = codes[symbols[i]];
-        k->look_up(room, strip->high, n, q->table);
+        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
+        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
+        k->look_up(room, high, n, q->table);
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
     return symbols;
 }
 
-/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
- * from. */
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
 static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
                                 const lmc__quant_strip *strip)
 {
@@ -9219,12 +10610,15 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
- * result: each is used before it is overwritten. */
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
+    const size_t n = in->n;
+    uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
     const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
@@ -9235,16 +10629,18 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
     for (i = 0; i < in->n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < in->n; i++) {
+    for (i = 0; i < n; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(strip->dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -9263,8 +10659,13 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* Where exceptions are gathered: positions at their place in the payload, values behind as many
- * positions as fit with their values, until the number of exceptions is known. */
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
@@ -9286,7 +10687,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 }
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same. */
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -9312,7 +10714,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. */
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -9339,7 +10742,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, enum lmc_level level)
 {
@@ -9357,9 +10761,11 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap. */
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -9391,8 +10797,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
- * these, in the workspace; not set where the block was coded without loss. */
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9413,6 +10825,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
@@ -9433,7 +10846,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #else
 
-/* There are no quantisers, so no block asks for one. */
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9449,27 +10863,50 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ======================================================================== */
 
-/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
- * elements are restored, strip by strip. Nothing that the payload says is used before it is
- * checked, and sizes that it claims are compared with what there is. */
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes and scales */
-    uint32_t first_group;     /* elements of the block in its first group */
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
     uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
 } lmc__quantized_head;
 
+/* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
 }
 
+/* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
     const lmc__side *const s = head->scales;
@@ -9478,7 +10915,14 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
     return low << 16 | high << 24;
 }
 
-/* The 32 bytes that every payload begins with. */
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -9503,6 +10947,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -9510,6 +10955,8 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
+     */
     if (info->has_prediction) {
         LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                        head->first_group == 0,
@@ -9522,11 +10969,14 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT);
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
+ */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -9553,6 +11003,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
     for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
         LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
@@ -9561,7 +11012,8 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for it. */
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -9593,7 +11045,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -9601,8 +11054,12 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
- * NULL. */
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -9645,6 +11102,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
@@ -9657,7 +11115,9 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -9672,6 +11132,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
+     */
     if (head.params.table_size)
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
@@ -9695,13 +11157,23 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ============================================================================ */
 
-/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
- * anything is done with it: the header when it is read; the size and the CRC of the prediction
- * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
- * content. So a wrong base is told from damage, and a caller that applies a delta to the base
- * itself loses nothing if the base is the wrong one. */
+/* Decoding a block:
+ *
+ *     header -> prediction -> payload -> content
+ *     CRC       size, CRC     each rule  CRC
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The prediction, before an element is decoded: so a wrong base is told from damage, and who
+ * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
+ * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
+ * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
-/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
+ * is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -9741,6 +11213,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
     return LMC_OK;
 }
 
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -9768,8 +11243,18 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ========================================================================= */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
- * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -9777,13 +11262,15 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* elements of the tensor */
-    size_t n_codes;  /* allocated at params.codes */
-    size_t n_groups; /* allocated at params.scales */
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
 };
 
-/* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
- * tensor as it is. */
+/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
+ * quantiser, or one that keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;
@@ -9792,7 +11279,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
+ * as groups, and whoever codes elements looks them up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -9803,6 +11291,7 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -9819,10 +11308,13 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
-static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                               uint32_t zero, uint32_t *distance)
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
 {
     unsigned best;
     while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
@@ -9840,13 +11332,16 @@ static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint3
     return best;
 }
 
-/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -9875,6 +11370,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
+/* Also of a quantiser that is made half: what was not allocated is NULL. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
@@ -10092,10 +11588,16 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 
 /* == quantise/fit_sample.h ======================================================================== */
 
-/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
- * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
- * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
- */
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -10103,24 +11605,32 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_elements elements;
+    /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* both as F32 */
+    const uint8_t *x, *s;
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
-    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
     lmc__clusters clusters;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10136,8 +11646,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
- * shorter. */
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -10148,7 +11658,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -10185,12 +11697,24 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ======================================================================== */
 
-/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
- * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
- * an LMC__OCTAVE, from one power of two to the next. */
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
 #define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
 #define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
@@ -10199,9 +11723,14 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
- * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
- * an upper half. Groups go on from chunk to chunk. */
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10227,6 +11756,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
+            /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
                 const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
                                scale =
@@ -10260,6 +11790,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
     int64_t largest = INT64_MIN / 2, usual;
     uint64_t at;
     uint32_t octave = 512, above = 0, total = 0;
@@ -10278,7 +11809,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             total++;
         }
     }
-    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
     while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
     usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     if (largest > usual) largest = usual;
@@ -10288,7 +11820,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
@@ -10332,7 +11866,7 @@ typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down. */
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
 static uint32_t lmc__square_root(uint64_t v)
 {
     uint32_t root = 0, bit;
@@ -10344,7 +11878,7 @@ static uint32_t lmc__square_root(uint64_t v)
 /* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
 static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
 
-/* a / b */
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
 static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
 {
     while (a >> 32) {
@@ -10364,6 +11898,8 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
     /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
     const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
     uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
+    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
+     * from units of 2^-32. */
     unsigned shift = 46 + 8 - 32;
     uint64_t a = step2 / 12 * 541 / 1000;
     while (a >> 32) {
@@ -10384,7 +11920,12 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
 static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc__quant_params *const q = &f->q->params;
@@ -10422,7 +11963,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -10445,7 +11986,7 @@ static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
     return lmc__fraction(a.low, b.low);
 }
 
-/* 2^exponent, -1022 .. 1023. */
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -10454,7 +11995,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample. */
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -10482,7 +12024,8 @@ LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w,
     lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
 }
 
-/* The bits of the largest magnitude in the sample that is no exception. */
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
 static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
 {
     const uint64_t stride = lmc__get_stride(f->q);
@@ -10501,8 +12044,10 @@ static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
     return LMC_OK;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
- * of elements that are not predicted. */
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -10533,7 +12078,11 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
 }
 
 /* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 {
     const lmc_quantizer *const q = f->q;
@@ -10564,19 +12113,29 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* == quantise/fit_table.h ========================================================================= */
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
     unsigned shift = 0, n_cells, i, n = 0;
     lmc__find_range(f, &first, &last);
+    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
     while ((last - first) >> shift >= max_bins) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
@@ -10587,7 +12146,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
         const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
                        sum = f->clusters.sum[to] - f->clusters.sum[from];
         uint32_t symbol;
-        if (count == 0) continue;
+        if (count == 0) continue; /* a cell that no symbol is in needs no code */
         /* The mean bin, plus a half: the middle of its symbols. */
         symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
         if (symbol > last) symbol = last;
@@ -10612,6 +12171,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
+    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
+     * tables can be compared whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -10634,6 +12195,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
     n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
     lmc__set_table(q, centres, n, k);
+    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
     for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
         uint32_t distance;
@@ -10649,8 +12211,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10694,8 +12257,10 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MAX_GUESSES 32u  /* of the even error */
-#define LMC__MAX_MEASURES 16u /* of the loss */
+/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
+ * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
+#define LMC__MAX_GUESSES 32u
+#define LMC__MAX_MEASURES 16u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -10712,8 +12277,10 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
- * numbers to it. Elements beyond become exceptions. */
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10721,8 +12288,8 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     uint32_t first, last, s, codes[256] = {0};
     lmc__find_range(f, &first, &last);
     q->table_size = 0;
-    first -= (first - 1) & sign;
-    if (!q->grid.is_log) { /* zero is a point */
+    first -= (first - 1) & sign; /* both signs of the first point */
+    if (!q->grid.is_log) {       /* zero is a point */
         const uint32_t zero = lmc__zero_symbol(&q->grid);
         first = first < zero ? first : zero;
         last = last > zero ? last : zero;
@@ -10731,6 +12298,7 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
         first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
     q->grid.min += (int32_t)((first - 1) >> sign);
     q->grid.n_points = ((last - first) >> sign) + 1;
+    /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
     fitted->n_codes = 0;
@@ -10743,14 +12311,15 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
                    ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
-/* The finest grid that is looked at. */
+/* All points that symbols can number, as many on either side of the scale. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The widest logarithmic grid within the bound. */
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
 static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10807,6 +12376,8 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     unsigned guess;
     int is_off = 0;
     *found = 0;
+    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
+     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
     for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
         const lmc__q32 error = lmc__even_error(f);
         if (error <= bound) {
@@ -10816,7 +12387,7 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
             if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
             lmc__coarsen(f->q, by);
         } else {
-            if (guess == 0) return LMC_OK;
+            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
             lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
         }
         LMC__TRY(lmc__count_sample(f, &is_off));
@@ -10825,11 +12396,14 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     return LMC_OK;
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
     LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
+    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
     for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
         uint64_t ratio;
         int is_off;
@@ -10854,6 +12428,12 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -10862,12 +12442,16 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MIN_QUANTIZED 16384u /* elements: below, codebooks and scales are not worth it */
+/* Elements. Below, a table and scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
+ * one bit each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
-#define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
-#define LMC__SCALE_BITS 12u  /* what it takes, about */
+#define LMC__LEAST_GROUP 16u
+#define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -10889,7 +12473,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -10898,7 +12483,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10922,8 +12509,9 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Magnitudes that are too far from their scales for 1/1024 of an octave
- * may be within reach of 1/256. */
+/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
+ * octaves either way from the scale; magnitudes that are too far from it for that may be within
+ * reach of 256 to an octave. BF16 reach everything as it is. */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -10938,6 +12526,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -10953,7 +12543,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -10971,6 +12563,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10980,8 +12574,9 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
+    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
     if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted)); /* needs no finer one */
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
         LMC__TRY(lmc__find_fine_grid(f));
         if (q->info.is_lossless) return LMC_OK;
@@ -10993,6 +12588,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {
@@ -11039,6 +12636,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -11056,6 +12654,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;
@@ -11240,6 +12839,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
+ * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!options || !lmc__is_parallel(options->parallel) ||
@@ -11297,6 +12898,7 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
 
 /* == tensor/encode_tensor.h ======================================================================= */
 
+#ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
  * the next one is begun before. So each block of a wave is made in a slot that is large enough for
  * any, and then moved down to where the one before it ends:
@@ -11338,7 +12940,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -11432,7 +13035,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
@@ -11480,6 +13083,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* == tensor/decode_tensor.h ======================================================================= */
 
@@ -11505,7 +13109,9 @@ typedef struct lmc__tensor_decoding {
         block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. */
+/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
+ * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
+ * beyond the end, whatever the headers say. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -11523,7 +13129,14 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range. */
+/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
+ * and whether its bytes should pass by the caches. They should, if the range is so large that its
+ * start would be thrown out before its end is written; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
+ * decoded to the workspace first is small change.
+ *
+ * A block may be larger than the options say, if another size was used to encode: then the
+ * workspace is too small, which has to be said before a worker finds out. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -15850,14 +17463,23 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 /* == snapshot/requantise.h ======================================================================== */
 
 /* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
- * Their elements lie on its points, so coding them with it again gives the same elements, and about
- * the same size. That is not taken on trust: blocks that come out otherwise are coded without
- * loss (is_recovered, see codec/put_quantised.h). */
+ *
+ * Whoever restores a snapshot and codes it again (at another level, without a base, with other
+ * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
+ * would be coded as floats, several times as large; fitted anew, they would lose once more.
+ * With it the same elements come out, and about the same size. That is not taken on trust: blocks
+ * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ *
+ * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
+ * else. So the first head counts, the others must agree, and where they do not the tensor has no
+ * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
+ * their elements are not decoded. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. What is not
- * read has the scale of 1. */
+/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
+ * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
+ * moved. What is not read, of blocks that are stored, has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -15876,7 +17498,7 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* Of params without width, codes and scales. */
+/* All that a block's head says but its scales, which differ from block to block. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -15922,6 +17544,7 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
+        /* Groups are counted from the tensor's first element. */
         if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
         for (i = 0; i < head.n_groups; i++)
@@ -15932,7 +17555,8 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
 }
 
 /* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may be rounded to a neighbour. */
+ * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
+ * not where it was when codes were found, but table and symbols have moved together. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -15948,6 +17572,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
@@ -15961,6 +17589,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
+    /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
         run->prediction == LMC__PREDICT_BASE || run->conversion)
@@ -15984,6 +17613,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
+    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
+     * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -15995,6 +17626,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
+    /* Who does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;

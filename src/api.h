@@ -1,23 +1,37 @@
 #pragma once
 
 /* -- configuration --
- * Define before including, the same way everywhere:
- *   LMC_STATIC           all functions are static (a private copy in each file that implements)
- *   LMC_API              what stands before each public function; default: nothing (static with
- *                        LMC_STATIC)
- * Define with LMC_IMPLEMENTATION only:
- *   LMC_REALLOC(user, ptr, old_size, new_size)   like realloc; new_size 0 frees and returns NULL;
- *   default: the C library
- *   LMC_NO_SIMD          compile the portable code only
- *   LMC_SIMDE            on machines other than x86 and Arm64, compile the AVX2 code through SIMDe,
- *                        SIMD Everywhere, whose
- *                        <simde/x86/avx2.h> must be on the include path (Debian: libsimde-dev); it
- *                        is taken where the compiler's
- *                        flags say that the target has vectors (wasm32: -msimd128), as the tier
- *                        "simde". Ignored elsewhere
- * The tier of the machine's instructions is found at run time, without build flags; 2.8 has
- * functions that query and limit it.
+ * Define these before including lmc.h, the same in every file:
+ *
+ *   LMC_STATIC           all functions are static: a private copy in each file that implements
+ *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *                        LMC_STATIC
+ *
+ * These leave out parts of the library, and the declarations of what is missing; any of them go
+ * together:
+ *
+ *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names. Implies LMC_NO_SALVAGE
+ *   LMC_NO_SALVAGE       reading of damaged files
+ *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
+ *
+ * These matter where LMC_IMPLEMENTATION is defined:
+ *
+ *   LMC_REALLOC(user, ptr, old_size, new_size)
+ *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_NO_SIMD          the portable code only
+ *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
+ *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
+ *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
+ *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *
+ * No build flags select instructions: the best tier of the machine is found at run time. See
+ * "tools" at the end for functions that query and limit it.
  */
+#if defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_SALVAGE)
+#define LMC_NO_SALVAGE
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,8 +59,7 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 0
 #define LMC_FORMAT_MINOR 4
 
-/* The library's version as compiled, e.g. "0.5.0": compare with LMC_VERSION to find a mixed build.
- */
+/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -54,25 +67,24 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* the call is wrong: NULL, contradictory or out-of-range arguments, calls
-                             out of order */
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* the caller's read callback failed */
     LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
-    LMC_ERR_LIMIT = 8,         /* over a limit of the format or one that the caller set */
+    LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
-    LMC_ERR_READ_BACK = 10, /* the snapshot refers to itself, and there is no read_back callback */
-    LMC_ERR_NOT_LMC = 20,   /* no LMC file: wrong magic */
-    LMC_ERR_VERSION = 21,   /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know */
+    LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
     LMC_ERR_BASE_MISSING = 30, /* a delta without its base */
-    LMC_ERR_BASE_WRONG = 31    /* a base that is not the one the delta was made against */
+    LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
 /* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
@@ -82,8 +94,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, by element width; what the codec needs of them is width and kind.
- * Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -113,31 +124,31 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above; LMC_AUTO for any other: unknown dtypes are coded as
- * bytes. */
+/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
+ * of unknown dtypes are coded as bytes. */
 LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes;
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode; decoders need not be told. Numbers are stable. */
 enum lmc_level {
     LMC_LEVEL_DEFAULT = 0, /* fast */
-    LMC_LEVEL_MAX =
-        1 /* smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %; encodes at a third to
-             two thirds of the speed, decodes bf16 and fp32 at two thirds to nine tenths */
+    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
+     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
+    LMC_LEVEL_MAX = 1
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task: must be called exactly once for every index below n_tasks, with worker < n_workers, and
- * no two tasks at the same time with the same worker. */
+/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
+ * No two tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run n_tasks tasks; returns when all have returned. A NULL lmc_parallel means: one after
- * another. */
+/* How to run tasks: run() returns when all n_tasks of them have returned. A NULL lmc_parallel
+ * means: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
     void *user;
@@ -146,16 +157,18 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
- * the size, the width and the CRC-32C of the decoded bytes. A block may be coded against a
- * prediction: any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from it. Where a sample says that the
- * block is smaller without, the prediction is not used (at level max: where it is smaller). */
+ * the size, the width and the CRC-32C of the decoded bytes.
+ *
+ * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
+ * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
+ * prediction is not used where a sample says that the block is smaller without it (at level max:
+ * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
 
-/* What a block is bound to: checked when it is decoded, not stored (spec 7). {0, 0} where blocks
- * have no order. */
+/* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
+ * place is refused. {0, 0} where blocks have no order. */
 typedef struct lmc_position {
     uint32_t run;
     uint32_t block;
@@ -176,30 +189,33 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_bound_block(size_t size);
 
-/* Workspace that encoding or decoding blocks of up to n elements of any dtype needs, for one
- * worker. Any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
+ * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_workspace_size(size_t n);
 
-/* Encode size bytes at src, elements of dtype, as one block. size must be a multiple of the dtype's
- * width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or NULL; it is
- * used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time O(size).
- * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
+ * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
+ * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size);
+#endif
 
-/* Read the header of the block at src (src_size: at least the header; more may follow) and check
+/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
 LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
                                             lmc_block_info *info);
 
-/* Decode the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced, also by bytes whose CRC turns out to be wrong:
- * keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and of the output were
- * compared. Time O(size), whatever the input. Errors: those of lmc_read_block_info, DST_TOO_SMALL,
- * WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
+ * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
+ * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
+ * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
+ * touched). */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
@@ -227,17 +243,18 @@ enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_M
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    LMC_MEASURE_UPDATE = 1,   /* L2 norm of the change of the optimizer's update, over that of the
-                                 update; of moments */
-    LMC_MEASURE_RELATIVE = 2, /* the largest change of an element, over the element: a hard bound;
-                                 exceptions do not change */
-    LMC_MEASURE_NMSE = 3      /* mean squared error over mean square */
+    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    LMC_MEASURE_UPDATE = 1,
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not change.
+     */
+    LMC_MEASURE_RELATIVE = 2,
+    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost: UPDATE and NMSE by a sample, exceptions left out. Of second moments they
- * are estimated, within a percent or two where errors have nothing to do with the size of the
- * updates, as in all moments measured so far; with tails that outweigh all the rest up to 20 % too
- * low. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
+ * second moments they are estimates: within a percent or two where errors have nothing to do with
+ * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
+ * outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -257,8 +274,8 @@ typedef struct lmc_elements {
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits; /* 4 .. 8: k-means with 2^bits codes; or 0: the coarsest grid that keeps to the
-                      bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
+                                 keeps to the bound */
     enum lmc_measure measure; /* of the bound */
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
@@ -280,11 +297,10 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
-    int is_lossless;    /* 1: it keeps the tensor as it is */
-    const char *reason; /* why; "" if it does not */
-    int is_grid;        /* 1: a uniform grid; 0: a table found by k-means */
-    unsigned
-        n_codes; /* of the table, zero included, or points of the grid that occur in the sample */
+    int is_lossless;       /* 1: it keeps the tensor as it is */
+    const char *reason;    /* why; "" if it does not */
+    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    unsigned n_codes;      /* of the table, zero included; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
@@ -293,8 +309,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
                                                lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. Again: no change.
- * Errors: ARGUMENT. */
+ * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
+ * nothing. Errors: ARGUMENT. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
 #endif
@@ -312,10 +328,10 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     uint64_t prediction_size;     /* must be the tensor's size */
-    const lmc_quantizer
-        *quantizer; /* encoding, lossy: of this tensor; or NULL. If it was fitted with a second
-                     moment, that, as decoded, is the prediction, also of decoding. Size and number
-                     of blocks are as with a prediction; decode with the same log2_block */
+    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
+     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
+     * blocks are as with a prediction; decode with the same log2_block. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor_options;
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
@@ -325,20 +341,22 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
  * illegal. */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Encode size bytes (0 allowed: no blocks). Any dst_cap that suffices will do, lmc_bound_tensor()
- * always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG
- * (prediction_size). */
+#ifndef LMC_NO_ENCODER
+/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
+ * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
+ * BASE_WRONG (prediction_size). */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
+#endif
 
-/* Decode bytes [offset, offset + size) of the tensor of total_size bytes coded at src. The whole
- * tensor: 0, total_size. Only blocks in the range are decoded; finding them walks the block headers
- * before it. size bytes are written to dst. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run and parallel as above; dtype
- * and log2_block are not used but for the workspace (log2_block: at least the one used to encode,
- * dtype: the same). To apply a delta in place, decode a whole tensor to where its prediction is;
+/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
+ * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
+ * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
+ * bytes after the last block needed are not looked at. options: run, parallel and prediction as
+ * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
+ * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
@@ -348,6 +366,10 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
+ * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
+ * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
+ * one, its base.
+ *
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
@@ -364,23 +386,21 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes; for dtypes with a number: the product of shape times bits, over 8,
-                      exactly */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* spec 9.2; set by readers and lmc_identify_file, zero
-                                            while not known */
+    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    /* Set by readers and lmc_identify_file (spec 9.2); zero while not known. */
+    uint8_t identity[LMC_IDENTITY_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    lmc_loss loss; /* set by readers; the writer keeps it, if quantizer does not say otherwise. All
-                      zero: exact */
-    const lmc_quantizer *quantizer; /* writer only, lossy: what write gets is quantised by it; or
-                              NULL. Must outlive the writer. One fitted with a second moment wants a
-                              twin: where that is, with LMC_CONVERT_NONE */
+    /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
+    lmc_loss loss;
+    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
+     * writer. One that was fitted with a second moment wants a twin: where that is, with
+     * LMC_CONVERT_NONE. */
+    const lmc_quantizer *quantizer;
 } lmc_tensor;
 
-#endif /* LMC_NO_SNAPSHOT */
-
-/* Bytes of the same snapshot that a tensor equals, or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. They must have been written before, and not be a twin's
- * themselves. */
+/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
+ * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
+ * have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -391,14 +411,12 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. To find
- * twins. */
+/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
+ * who look for twins. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
-#ifndef LMC_NO_SNAPSHOT
 typedef struct lmc_file {
-    const char *path; /* relative, '/'-separated, no "." or ".." components; "" only if it is the
-                         only file */
+    const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
     enum lmc_file_kind kind;
     uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
     int has_mode;      /* 1: mode is set */
@@ -412,7 +430,7 @@ typedef struct lmc_file {
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
 
-/* Allocation: LMC_REALLOC is called with alloc_user, NULL if never set. */
+/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     int (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -431,9 +449,9 @@ typedef struct lmc_stream {
     void *user;
 } lmc_stream;
 
-/* Memory in place of callbacks: a sink that appends to data, growing it by LMC_REALLOC (start from
- * all zero, end with lmc_free_memory); a source that reads data; a stream that reads data from
- * position to size. */
+/* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
+ * with lmc_free_memory); a source that reads data; a stream that reads data from position to size.
+ */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -441,15 +459,16 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, by a
- * reader (lmc_make_reader_base) or by lmc_identify_file. Whoever restores the delta needs one of
+/* The snapshot that another one, a delta, is coded against: files whose identities are known, from
+ * a reader (lmc_make_reader_base) or from lmc_identify_file. To restore the delta takes a base of
  * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
- * stand (of several, the one in the file of the same path), and files without tensors by path. */
+ * stand (of several, the one in the file of the same path); files without tensors are matched by
+ * path. */
 typedef struct lmc_base {
     size_t n_files;
-    const lmc_file *(*get_file)(void *user,
-                                size_t file_number); /* valid as long as the base is in use */
-    /* all of it; or LMC_ERR_READ, or what is wrong with the base: whoever asked gets that */
+    /* The result must be valid as long as the base is in use. */
+    const lmc_file *(*get_file)(void *user, size_t file_number);
+    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -462,35 +481,40 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_ENCODER
-/* -- writer: begin_file, write (all bytes of the file, in order, in pieces of any size or from a
- * stream), end_file; again; finish -- */
+/* -- writer --
+ * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
+ * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
 typedef struct lmc_writer lmc_writer;
 
-typedef struct lmc_writer_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the writer */
-    unsigned log2_block;            /* 14 .. 20 elements per block; 0: default, as of tensors */
+/* All zero: the defaults. */
+typedef struct lmc_writer_options {
+    const lmc_parallel *parallel; /* must outlive the writer */
+    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: as tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base; /* or NULL; must outlive the writer */
-    /* for twins, or NULL: reads what was written earlier, from where the caller has it (before or
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *read_back_user;
 } lmc_writer_options;
 
-/* Memory: for each worker, 2 MiB (with blocks of more than 1 MiB, two of them) and a workspace of
- * about 13 bytes for each element of a block; as much again as the 2 MiB for lmc_write_stream; one
- * block more, for files of unknown size 16 MiB (48 for lmc_write_stream); 12 bytes for each tensor
- * that begins in a block in flight; and the index: 8 bytes per block, about 200 per tensor, its
- * name included. What the sink is given may lag behind by one wave of blocks. With a parallel the
- * sink is called by any of its workers, and at the same time as the stream of lmc_write_stream, but
- * never twice at once. */
+/* Memory:
+ *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
+ *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
+ *                    a block
+ *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
+ *   for the index    8 bytes for each block, about 200 for each tensor, its name included
+ *   in flight        12 bytes for each tensor that begins in a block
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
+ * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
+ * at once. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options);
-/* file is copied; its path must differ from those before. A default_dtype other than LMC_AUTO says
- * how to code the bytes that belong to no tensor (raw arrays). */
+/* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
+ * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
                                        enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
@@ -505,8 +529,8 @@ LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
  * fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                          size_t size);
-/* Writes index and trailer. The file is complete when this has returned LMC_OK. After any error the
- * writer only repeats it. */
+/* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
+ * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 /* Identity of the snapshot; known after finishing. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
@@ -514,8 +538,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-
-#endif /* LMC_NO_ENCODER */
+#endif                                            /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -524,20 +547,21 @@ typedef struct lmc_limits {  /* 0: the default */
     uint64_t max_total_size; /* bytes of all files together; default: no limit */
 } lmc_limits;
 
-typedef struct lmc_restore_options { /* all zero: defaults */
+/* All zero: the defaults. */
+typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     lmc_limits limits;
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    int (*begin_file)(void *user, const lmc_file *file,
-                      size_t file_number); /* path was checked: relative, no ".." */
-    int (*write)(void *user, const void *data,
-                 size_t size); /* the file's next bytes, already checked block by block */
-    int (*end_file)(void *user, const lmc_file *file,
-                    size_t file_number); /* size and crc are now known */
+    /* The path was checked: relative, no "..". */
+    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    /* The file's next bytes, already checked block by block. */
+    int (*write)(void *user, const void *data, size_t size);
+    /* The file's size and crc are known now. */
+    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* what write() got; in place, also what it has not got yet; or NULL. Called by the caller's
-     * thread, never beside write() */
+    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
+     * caller's thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     int in_place;    /* 1: write() overwrites the base, which read_back reads; see below */
@@ -547,25 +571,29 @@ typedef struct lmc_restore_options { /* all zero: defaults */
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
  * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream, and twice the index. The stream is read ahead, to its end. With a
- * parallel, its read() and write() are called by any of the workers, and at the same time, but
- * neither twice at once; begin_file and end_file are called by the caller's thread, beside nothing
- * else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK, and all that
- * say what is wrong with the input. Of a wrong base nothing is written.
+ * the writer with a stream, and twice the index. The stream is read ahead, to its end.
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block. Open the
- * delta with a reader first: that finds one that is cut short, and lmc_can_restore_in_place tells
- * whether the files can stay where they are. The caller makes sure of the base's identity
- * (options->base is not used), or leaves it to the CRC of each block's base bytes, which is
- * compared before the block is written; and as nothing else is compared with the target,
- * begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- * lies outside of it. write() gets one or more whole blocks. One that is half written when the
- * program dies can be decoded no more, so keep what write() gets elsewhere, synced, until it is
- * where it belongs, also after a crash. The sum of the sizes that it got is what n_done of the next
- * attempt may be: bytes before that which are not those of the delta are BASE_WRONG, an n_done
- * within a block or beyond the end ARGUMENT. After any error what was written stays, and the target
- * is neither the one nor the other: go on later, with an intact copy of the same delta.
- */
+ * With a parallel, the stream's read() and write() are called by any of the workers: at the same
+ * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
+ * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ *
+ * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ *
+ * - Before: open the delta with a reader. That finds a delta that is cut short, and
+ *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
+ *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path,
+ *   kind or size there, and read_back() what lies outside of it.
+ * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
+ *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
+ *   belongs, also after a crash.
+ * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
+ *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ *   beyond the end: ARGUMENT.
+ * - After any error what was written stays, and the target is neither the one nor the other: go on
+ *   later, with an intact copy of the same delta. */
 LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
@@ -574,30 +602,32 @@ LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 
 typedef struct lmc_reader lmc_reader;
 
-typedef struct lmc_reader_options { /* all zero: defaults */
-    const lmc_parallel *parallel;   /* must outlive the reader */
+/* All zero: the defaults. */
+typedef struct lmc_reader_options {
+    const lmc_parallel *parallel; /* must outlive the reader */
     lmc_limits limits;
     void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    lmc_reader *lender;   /* or NULL; must outlive the reader. Its buffers and parallel are used: in a
-                             chain of deltas, each a lender to the next, there are buffers only
-                             once, and no two readers may be in use at the same time */
-    int salvage;          /* 1: the file may be damaged or cut short; see lmc_next_range. With
-                             LMC_NO_SALVAGE opening is LMC_ERR_UNSUPPORTED then */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
+    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
  * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; reading needs the base then (LMC_ERR_BASE_MISSING). */
+ * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 LMC_API size_t lmc_count_files(const lmc_reader *reader);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file, and LMC_ERR_ARGUMENT if several files have one.
- */
+/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -611,16 +641,16 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again as small,
- * without further loss. On LMC_OK there always is one; it keeps the tensor as it is (large) where
- * it was not coded with one. Reads all of the tensor's code. *twin, if the quantiser wants one:
- * where the second moment is. */
+/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
+ * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
+ * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
+ * one: where the second moment is. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
-/* The identity of the base, and the number of deltas down to a snapshot without one; 0 and zeros if
- * there is none. */
+/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
+ * zeros for the identity, if this is one. */
 LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
                                        uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
@@ -630,15 +660,14 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
                                         uint8_t base_identity[LMC_IDENTITY_SIZE],
                                         uint32_t *chain_depth);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. Links of a chain that have their tensors in one order take time in proportion to their
- * number. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and for each link where that is so, the factors multiply: restore such a base
- * to files first. */
+ * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
+ * length. Where many small tensors are in another order than in the base, a block may be decoded
+ * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: the two have files
- * of the same paths, kinds and sizes, and each prediction by the base lies where what it predicts
- * will lie. Without a base: 0 if the snapshot is no delta, or shows of itself that this cannot be;
- * else 1. (0, too, if there is no memory to find out.) */
+/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
+ * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
+ * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
+ * (0, too, if there is no memory to find out.) */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
@@ -649,47 +678,48 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
 LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
-/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND. *value stays valid as long as the reader.
- */
+/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
+ * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file, in proportion where they
- * hold more: for listings. */
+/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
+ * they hold more. For listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
- * A reader that is opened with options.salvage reads through the file, and finds the sections and
- * the headers of blocks wherever they are: the index, if that is intact, else the sections say
- * where each block belongs. Bytes that source.read_at fails to read count as damaged. Files,
- * tensors and ranges are then read as ever, and fail where something is lost; lmc_next_range hands
- * out all that there is. A base is wanted for the blocks that were coded against it, and only for
- * these; what a base in the form of such a reader has lost is lost here, too.
+ * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * and the headers of blocks wherever they are, and learns from the index, or from the sections if
+ * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
+ * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
+ * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
+ * against it. Where the base is such a reader itself, what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage, and blocks that are in a wrong place, not forgery. If the index is lost, a block of
- * another LMC file that has the same number and size in a run of the same number is as good as the
- * right one; where both are found, both are refused. With the index it is told by its Header_CRC;
- * in the end the identities tell (lmc_confirm). A file whose FILE section is lost has size
- * LMC_UNKNOWN_SIZE and path "".
+ * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
+ * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
+ * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * size LMC_UNKNOWN_SIZE and path "".
  *
- * Opening fails on LMC_ERR_NOT_LMC (nothing was found), BASE_WRONG (the header, if intact, tells),
+ * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
- * whatever the input. Memory: as other readers, without an index 40 bytes for each header of a
+ * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    enum lmc_status
-        status; /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ:
-                   it cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a
-                   prediction of its own snapshot is lost: what that gives */
-    const void *data;      /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    lmc_position position; /* of the block; UINT32_MAX where no run is known, the first of several
-                              blocks in a row that are lost */
+    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+     * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
+     * lost: what that gives. */
+    enum lmc_status status;
+    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is known.
+     */
+    lmc_position position;
 } lmc_range;
 
 /* The next range: block by block, and what is lost between them, front to back through all files.
@@ -698,20 +728,19 @@ LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete; /* 1: nothing followed what was found, so there are no files nobody knows of */
+    int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks; /* places where something else stood than what should follow */
     size_t
-        n_sections; /* of files and runs, found damaged (of others, only their absence is known) */
+        n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
 LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When all of it was handed out by lmc_next_range: 1, the tensor (NULL: the file) is the one that
- * was written, as the index has its identity (its CRC); -1: it is not; 0: not known, for it is not
- * whole or the index is lost. */
+/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
+ * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
+ * is not whole or the index is lost. */
 LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
-
 #endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -729,14 +758,14 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4
 };
 #define LMC_TIER_COUNT 5
-LMC_API const char *lmc_tier_name(
-    enum lmc_tier tier); /* "scalar", "neon", "avx2", "avx512", "simde" */
+/* "scalar", "neon", "avx2", "avx512", "simde" */
+LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build on this machine has that tier. */
 LMC_API int lmc_has_tier(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_get_tier(void);
-/* Use this tier or, where it is missing, the next one of a smaller number that is there (for tests
- * and measurements); the last one lifts the limit. Thread-safe; affects calls that start later. */
+/* Uses this tier or, where it is missing, the next one of a smaller number that is there: for tests
+ * and measurements. The last tier lifts the limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifdef __cplusplus

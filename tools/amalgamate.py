@@ -5,8 +5,12 @@
   tools/amalgamate.py --check   fails if lmc.h is not what src/ makes
 
 src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once, where it is
-first asked for, so that every file stands behind what it includes. Files keep their text; only their own
-#include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+first asked for, so that every file stands behind what it includes. A file that the frame includes within an #if of
+its own (LMC_NO_SNAPSHOT) must find all that it includes in front of that: it would pull it into the #if. Files keep
+their text; only their own #include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+
+A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once for each tier. Its
+comments are kept the first time only.
 """
 import os
 import re
@@ -15,19 +19,27 @@ import sys
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
 INCLUDE = re.compile(r'#include "(.+)"$')
+COMMENT_LINES = re.compile(r"^ */\*.*?\*/\n", re.M | re.S)
 
 
 def expand(name, done):
     """The lines of a file, with those that it includes in front of its own."""
     with open(os.path.join(SRC, name), encoding="ascii") as f:
         lines = f.read().split("\n")
-    out, own = [], []
+    out, own, depth = [], [], 0
     for line in lines:
         include = INCLUDE.match(line)
+        depth += line.startswith("#if") - line.startswith("#endif")
         if not include:
             own.append(line)
+        elif include[1].endswith(".inl"):
+            own += expand_template(include[1], done)
         elif name.endswith(".in"):  # the frame's own lines stay where they are
+            n_done = len(done)
             own += expand(include[1], done)
+            pulled = [f for f in done[n_done:] if f.endswith(".h") and f != include[1]]
+            if pulled and depth > 1:  # 1: within #ifdef LMC_IMPLEMENTATION
+                sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes" % (include[1], pulled[0]))
         elif include[1] not in done:
             out += expand(include[1], done)
     if name.endswith(".in"):
@@ -39,10 +51,22 @@ def expand(name, done):
     return out + ["/* == %s %s */" % (name, "=" * (93 - len(name))), ""] + text.split("\n") + [""]
 
 
+def expand_template(name, done):
+    with open(os.path.join(SRC, name), encoding="ascii") as f:
+        text = f.read().strip("\n")
+    if name in done:
+        text = COMMENT_LINES.sub("", text + "\n").strip("\n")
+    else:
+        done.append(name)
+    return ["/* -- %s -- */" % name] + text.split("\n") + ["/* -- */"]
+
+
 def contents(names):
     """' *   floor     file file ...' for each folder, in the order of the files."""
     floors = {}
     for name in names:
+        if name.endswith(".inl"):
+            continue
         floor, _, file = name.rpartition("/")
         floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
     lines = []

@@ -21,8 +21,22 @@ def read(name):
         return f.read()
 
 
+def find_conditions():
+    """For each file: the lines #if... of src/lmc.h.in that it stands in."""
+    conditions, stack = {}, []
+    for line in read("lmc.h.in").split("\n"):
+        if line.startswith("#if"):
+            stack.append(line)
+        elif line.startswith("#endif"):
+            stack.pop()
+        elif INCLUDE.match(line):
+            conditions[INCLUDE.match(line)[1]] = set(stack)
+    return conditions
+
+
 def check_floors(order):
     errors = []
+    conditions = find_conditions()
     for name in order:
         for other in INCLUDE.findall(read(name)):
             if other.endswith(NOT_ALONE):
@@ -31,6 +45,8 @@ def check_floors(order):
                 errors.append("src/%s includes %s, which src/lmc.h.in does not name" % (name, other))
             elif order.index(other) >= order.index(name):
                 errors.append("src/%s includes %s, which stands behind it" % (name, other))
+            elif other != "api.h" and not conditions[other] <= conditions[name]:
+                errors.append("src/%s includes %s, which src/lmc.h.in may leave out" % (name, other))
     floors = [FLOORS.index(os.path.dirname(name)) for name in order]
     if floors != sorted(floors):
         errors.append("src/lmc.h.in does not name the files floor by floor: " + " < ".join(FLOORS[1:]))

@@ -10,13 +10,23 @@
 #include "codec/get_delta.h"
 #include "codec/get_quantised.h"
 
-/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
- * anything is done with it: the header when it is read; the size and the CRC of the prediction
- * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
- * content. So a wrong base is told from damage, and a caller that applies a delta to the base
- * itself loses nothing if the base is the wrong one. */
+/* Decoding a block:
+ *
+ *     header -> prediction -> payload -> content
+ *     CRC       size, CRC     each rule  CRC
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The prediction, before an element is decoded: so a wrong base is told from damage, and who
+ * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
+ * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
+ * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
-/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
+ * is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -56,6 +66,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
     return LMC_OK;
 }
 
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,

@@ -17,7 +17,9 @@
  *                                                                                        +-> CRC
  */
 
-/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
+ * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
+ * gaps that belong to no element must be zero, as all unused bits. */
 static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
 {
     size_t i;
@@ -60,7 +62,9 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. */
+/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
+ * before the join: what is left over is an error that must not be found after the output is
+ * written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {

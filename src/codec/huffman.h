@@ -5,6 +5,7 @@
 /* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
  * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
 
+#ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
  * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
@@ -86,3 +87,4 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         i += n_of[length];
     }
 }
+#endif /* LMC_NO_ENCODER */

@@ -12,6 +12,7 @@
  * all but agree that digit would decide what is written. The same input must give the same bytes on
  * every machine. */
 
+#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -174,3 +175,4 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
+#endif /* LMC_NO_ENCODER */

@@ -23,6 +23,7 @@
  * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
+#ifndef LMC_NO_ENCODER
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
@@ -40,7 +41,10 @@ typedef struct lmc__delta {
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-/* The bucket of a residual: 0 .. 15, then two for each octave. */
+/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
+ * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
+ * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
+ * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
@@ -81,6 +85,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
+ */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -121,7 +127,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Merges class c with the next one; those behind move up. */
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -139,7 +146,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits. */
+ * delta->grouping, subtract and bits.
+ *
+ * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
+ * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
+ * which there may be 256. */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -263,7 +274,11 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction. */
+ * whatever the sample says, so that a block never gets larger by its prediction.
+ *
+ * The estimates for both ways come from one sample and are off by some percent, so they decide only
+ * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
+ * after all is compared with the other way. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -292,3 +307,4 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
     return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
 }
+#endif /* LMC_NO_ENCODER */

@@ -23,6 +23,7 @@
  * real blocks. The rest is packed without the gaps. The price is a larger tree, and a decoder that
  * puts the planes together again. */
 
+#ifndef LMC_NO_ENCODER
 /* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables in
  * turn, as for bytes: one would wait for its own last increment where neighbours are equal. With W
  * bits in an element, they are its bits W-2 to W-11 if it is rotated, else W-1 to W-10: all of them
@@ -154,3 +155,4 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
     return 1;
 }
+#endif /* LMC_NO_ENCODER */

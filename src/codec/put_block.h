@@ -14,6 +14,7 @@
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_bound_block says. */
 
+#ifndef LMC_NO_ENCODER
 /* How a block has been coded, for its header. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
@@ -107,7 +108,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.base = base;
     block.level = level;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__dtypes[dtype].rotates;
+    block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
@@ -127,11 +128,6 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-LMC_API size_t lmc_bound_block(size_t size)
-{
-    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
-}
-
 /* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
  * and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
@@ -148,3 +144,4 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
+#endif /* LMC_NO_ENCODER */

@@ -26,6 +26,7 @@
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
+#ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
@@ -36,7 +37,10 @@ typedef struct lmc__grouped {
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask. */
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
+ * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
+ * zero.) */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -91,7 +95,10 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. Returns 0 if there is no room. */
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements. That takes as long as the first time, but it happens only where a sample was
+ * unlucky; a copy of each list would cost every block something. Those that are written already are
+ * made for nothing, and come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -105,7 +112,10 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are, and it takes the prediction's CRC on the way. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -136,3 +146,4 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */

@@ -24,7 +24,9 @@
  * Planes that stay raw are written by the split where they will stand in the payload, as long as
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
-/* The planes of a block, and how to make them again. */
+#ifndef LMC_NO_ENCODER
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -81,7 +83,16 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0. */
+ * elements have been read, also if the result is 0.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload
+ *
+ * With joint coding the packed rest of a plane comes before the top plane, as its place in the
+ * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
+ * not fit, raw would not do either: the symbols alone do not restore the plane. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -138,3 +149,4 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
+#endif /* LMC_NO_ENCODER */

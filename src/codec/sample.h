@@ -5,6 +5,7 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
+#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
@@ -38,7 +39,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 }
 
 /* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them. */
+ * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
 typedef struct lmc__sample {
@@ -58,6 +59,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
+ */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {
@@ -155,3 +158,4 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
         }
     }
 }
+#endif /* LMC_NO_ENCODER */

@@ -16,6 +16,12 @@
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -24,12 +30,16 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MIN_QUANTIZED 16384u /* elements: below, codebooks and scales are not worth it */
+/* Elements. Below, a table and scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
+ * one bit each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
-#define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
-#define LMC__SCALE_BITS 12u  /* what it takes, about */
+#define LMC__LEAST_GROUP 16u
+#define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -51,7 +61,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -60,7 +71,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -84,8 +97,9 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Magnitudes that are too far from their scales for 1/1024 of an octave
- * may be within reach of 1/256. */
+/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
+ * octaves either way from the scale; magnitudes that are too far from it for that may be within
+ * reach of 256 to an octave. BF16 reach everything as it is. */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -100,6 +114,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -115,7 +131,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -133,6 +151,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -142,8 +162,9 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
+    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
     if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted)); /* needs no finer one */
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
         LMC__TRY(lmc__find_fine_grid(f));
         if (q->info.is_lossless) return LMC_OK;
@@ -155,6 +176,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {
@@ -201,6 +224,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -218,6 +242,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;

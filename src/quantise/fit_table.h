@@ -8,19 +8,29 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
     unsigned shift = 0, n_cells, i, n = 0;
     lmc__find_range(f, &first, &last);
+    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
     while ((last - first) >> shift >= max_bins) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
@@ -31,7 +41,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
         const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
                        sum = f->clusters.sum[to] - f->clusters.sum[from];
         uint32_t symbol;
-        if (count == 0) continue;
+        if (count == 0) continue; /* a cell that no symbol is in needs no code */
         /* The mean bin, plus a half: the middle of its symbols. */
         symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
         if (symbol > last) symbol = last;
@@ -56,6 +66,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
+    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
+     * tables can be compared whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -78,6 +90,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
     n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
     lmc__set_table(q, centres, n, k);
+    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
     for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
         uint32_t distance;
@@ -93,8 +106,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;

@@ -9,6 +9,7 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 
+#ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
  * the next one is begun before. So each block of a wave is made in a slot that is large enough for
  * any, and then moved down to where the one before it ends:
@@ -50,7 +51,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. */
+/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
+ * returns, so waves need no other lock. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -144,7 +146,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__dtypes[options->dtype].rotates;
+    block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
@@ -192,3 +194,4 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
+#endif /* LMC_NO_ENCODER */
